@@ -1,0 +1,126 @@
+//! What EC2 said in one read: volumes with their attachments, instances, instance types.
+
+use smol_str::SmolStr;
+
+use super::device::DeviceName;
+use super::ids::{AwsVolumeId, InstanceId, InstanceType, Zone};
+use super::time::Wall;
+
+/// One volume as one DescribeVolumes answer showed it. `Volume.Attachments` is the truth about attachments; it may be
+/// stale and may go back in time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeReading {
+    /// The volume.
+    pub id: AwsVolumeId,
+    /// `State`.
+    pub state: VolumeState,
+    /// `Attachments`, in no particular order.
+    pub attachments: Vec<AttachmentReading>,
+    /// `MultiAttachEnabled`: EC2 lets several instances attach it and arbitrates nothing.
+    pub multi_attach_enabled: bool,
+    /// `AvailabilityZone`.
+    pub zone: Zone,
+}
+
+/// `Volume.State`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VolumeState {
+    /// `creating`
+    Creating,
+    /// `available`: attached nowhere.
+    Available,
+    /// `in-use`: from the acceptance of AttachVolume until the last attachment is gone.
+    InUse,
+    /// `deleting`
+    Deleting,
+    /// `deleted`
+    Deleted,
+    /// `error`
+    Error,
+    /// A text this version does not know. Never read as "not attached".
+    Unknown(SmolStr),
+}
+
+/// One entry of `Volume.Attachments`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttachmentReading {
+    /// `InstanceId`; absent for AWS-managed hosts.
+    pub instance: Option<InstanceId>,
+    /// `Device`; absent for AWS-managed hosts.
+    pub device: Option<DeviceName>,
+    /// `State`.
+    pub state: AttachmentState,
+    /// `AttachTime`: EC2's clock, whole seconds.
+    pub attach_time: Option<Wall>,
+}
+
+/// `Volume.Attachments[].State`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AttachmentState {
+    /// `attaching`
+    Attaching,
+    /// `attached`
+    Attached,
+    /// `detaching`
+    Detaching,
+    /// `busy`: a detach was asked for while the guest still holds the device.
+    Busy,
+    /// `detached`: hardly ever shown; normally the entry is gone.
+    Detached,
+    /// A text this version does not know. Never read as "detached".
+    Unknown(SmolStr),
+}
+
+/// One instance as one DescribeInstances answer showed it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstanceReading {
+    /// The instance.
+    pub id: InstanceId,
+    /// `State.Name`.
+    pub state: InstanceState,
+    /// `InstanceType`.
+    pub instance_type: InstanceType,
+    /// `Placement.AvailabilityZone`.
+    pub zone: Zone,
+    /// `BlockDeviceMappings`: a hint for device names only, never evidence of an attachment.
+    pub mappings: Vec<BlockDeviceMapping>,
+}
+
+/// One entry of `Instance.BlockDeviceMappings`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockDeviceMapping {
+    /// `DeviceName`.
+    pub device: DeviceName,
+    /// `Ebs.VolumeId`, if it is an EBS volume.
+    pub volume: Option<AwsVolumeId>,
+    /// `Ebs.EbsCardIndex`.
+    pub card: Option<u32>,
+}
+
+/// `Instance.State.Name`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InstanceState {
+    /// `pending`
+    Pending,
+    /// `running`
+    Running,
+    /// `shutting-down`
+    ShuttingDown,
+    /// `terminated`
+    Terminated,
+    /// `stopping`
+    Stopping,
+    /// `stopped`
+    Stopped,
+    /// A text this version does not know.
+    Unknown(SmolStr),
+}
+
+/// What DescribeInstanceTypes said of one type, as far as attaching needs it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstanceTypeReading {
+    /// The type.
+    pub instance_type: InstanceType,
+    /// `EbsInfo.MaximumEbsCards`: with two, `EbsCardIndex` must be spread or half the slots are lost.
+    pub ebs_cards: u32,
+}
