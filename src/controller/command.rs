@@ -194,6 +194,10 @@ pub enum KubernetesCall {
         volumes_attached: BTreeMap<UniqueVolumeName, SmolStr>,
         /// The whole set of marks after the write; `None` leaves the annotation as it is.
         marks: Option<BTreeMap<UniqueVolumeName, BootId>>,
+        /// Value of the annotation [`crate::model::node::TOUCH_ANNOTATION`], set where list and marks stay as they are:
+        /// the API server drops a patch that changes nothing without a new resourceVersion, and only a new
+        /// resourceVersion voids an older patch that is still under way. `None` leaves the annotation alone.
+        touch: Option<SmolStr>,
     },
     /// Live GET (quorum) of a Node.
     GetNode {

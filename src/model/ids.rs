@@ -174,6 +174,17 @@ name_type!(
     UniqueVolumeName
 );
 
+impl ResourceVersion {
+    /// Whether this version is older than `other`. Kubernetes defines resourceVersions of one kind as ordered decimal
+    /// numbers (KEP-5504); where one is not a number, only equality is known and the answer is no.
+    pub fn is_older_than(&self, other: &Self) -> bool {
+        match (self.0.parse::<u128>(), other.0.parse::<u128>()) {
+            (Ok(mine), Ok(theirs)) => mine < theirs,
+            _ => false,
+        }
+    }
+}
+
 /// The name the EBS CSI driver registers under.
 pub const EBS_DRIVER: &str = "ebs.csi.aws.com";
 

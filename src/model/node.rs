@@ -11,6 +11,9 @@ use super::time::Wall;
 pub const MANAGED_ANNOTATION: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 /// Annotation with the unknown marks of rule 3: a JSON object, volume → boot id.
 pub const IN_USE_UNKNOWN_ANNOTATION: &str = "attachd/in-use-unknown";
+/// Annotation that a nodes/status patch changes when it would otherwise change nothing, so that it gets a new
+/// resourceVersion and voids every older patch under way (rule 6).
+pub const TOUCH_ANNOTATION: &str = "attachd/touched";
 /// Taint by which a person fences a node (KEP-2268). Key alone counts, as upstream.
 pub const OUT_OF_SERVICE_TAINT: &str = "node.kubernetes.io/out-of-service";
 
