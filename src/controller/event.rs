@@ -75,6 +75,9 @@ pub enum Object {
     CsiDriver(CsiDriver),
     /// VolumeAttachment
     Attachment(VolumeAttachment),
+    /// An object that is there, but of which something that is needed could not be read. What was known of it stays,
+    /// and in a list it counts as listed: unknown is not empty (rule 10).
+    Unreadable(ObjectKey),
 }
 
 /// The key of an object of a watched kind, with the UID of the object that was deleted where the kind has one: a
