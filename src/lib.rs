@@ -13,3 +13,4 @@
 
 pub mod controller;
 pub mod model;
+pub mod sim;
