@@ -1,8 +1,12 @@
-//! The simulator: the real [`crate::controller::Controller`] against strict models of EC2, the API server, kubelets and
-//! people, in virtual time.
+//! The world in virtual time: strict models of EC2, the API server, kubelets and people around the very same
+//! [`crate::controller::Controller`] that runs in production.
 //!
-//! Flow: models → events → the core → commands → models; the checkers look at the models, never at the commands. Must
-//! never read a clock or draw from any randomness but the seeded one: the same seed is the same run, byte for byte.
+//! Flow: a [`scenarios`] entry sets up a world; the [`driver`] owns the virtual clock and moves everything, one step at
+//! a time; `checkers` look at plain snapshots of the models; `faults` places faults between steps. Owns every fault
+//! the real things have. Must never read a clock, sleep, or draw from anything but its seed: same seed, same run, byte
+//! for byte. Reaches the core by `ingest`, `plan`, `poll_command` and `next_wake`, and nothing else.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 pub mod checkers;
+pub mod dice;
+pub mod driver;

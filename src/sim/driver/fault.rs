@@ -1,0 +1,131 @@
+//! Every fault that can be put between two steps of a run.
+//!
+//! Owns only the names of faults; what they do stands in the models. Must never be told to the core.
+
+use std::time::Duration;
+
+use crate::controller::event::Kind;
+use crate::model::ids::{AwsVolumeId, NodeName};
+
+/// A fault, put between two steps by `Driver::inject`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fault {
+    /// A person (or an autoscaler) deletes the Node object. The kubelet goes on; it does not register again.
+    DeleteNode(NodeName),
+    /// The Node object is deleted and the kubelet restarted: it registers again, new UID, empty lists, same boot.
+    ReplaceNodeObject(NodeName),
+    /// The Node object is deleted and another instance registers under its name. The old instance goes on running
+    /// (`old_terminated: false`: its kubelet is dead, its containers write on) or is terminated.
+    ReplaceInstance {
+        /// The name.
+        node: NodeName,
+        /// Whether the old instance is terminated.
+        old_terminated: bool,
+    },
+    /// The kubelet process restarts and reconstructs what it finds mounted.
+    RestartKubelet(NodeName),
+    /// The kubelet process dies and does not come back until healed; containers go on.
+    StopKubelet(NodeName),
+    /// The node cannot reach the API server until healed; containers go on.
+    Partition(NodeName),
+    /// The partition ends.
+    HealPartition(NodeName),
+    /// The kubelet's watch of its own Node stands still for that long.
+    StallKubelet(NodeName, Duration),
+    /// Unmounts on this node take that long until healed.
+    SlowUnmount(NodeName, Duration),
+    /// The instance is terminated.
+    TerminateInstance(NodeName),
+    /// The instance is stopped.
+    StopInstance(NodeName),
+    /// The instance is started again.
+    StartInstance(NodeName),
+    /// The instance reboots: mounts gone, another boot id.
+    RebootInstance(NodeName),
+    /// A person taints the node `node.kubernetes.io/out-of-service`.
+    Taint(NodeName),
+    /// A person removes that taint.
+    RemoveTaint(NodeName),
+    /// Another replica becomes leader.
+    ChangeLeader(OldLeader),
+    /// The leading process dies and is started again; it gets its lease back after the time the lease still ran.
+    RestartController,
+    /// Something happens to the next call of that kind.
+    NextCall(CallTarget, CallFault),
+    /// For that long EC2 answers reads with an earlier state.
+    StaleEc2Reads(Duration),
+    /// Watches of that kind (`None`: all) stand still for that long; live reads stay fresh.
+    StallWatch(Option<Kind>, Duration),
+    /// The watch of that kind breaks and lists anew: deletions in between are only to be seen by absence.
+    Relist(Kind),
+    /// A person deletes the VolumeAttachment of that volume on that node.
+    DeleteAttachment(AwsVolumeId, NodeName),
+    /// A person strips every finalizer of it.
+    StripFinalizers(AwsVolumeId, NodeName),
+    /// A person deletes the PersistentVolume of that volume (it stays Terminating while finalizers hold it).
+    DeletePersistentVolume(AwsVolumeId),
+    /// A person annotates it `attachd/unmounted` with the node's present boot id. A lie if it is mounted: placed only
+    /// where it is not.
+    AnnotateUnmounted(AwsVolumeId, NodeName),
+    /// A person detaches the volume by hand, wherever it is attached.
+    DetachByHand(AwsVolumeId),
+    /// A person attaches the volume to that node's instance by hand.
+    AttachByHand(AwsVolumeId, NodeName),
+    /// Somebody deletes the pod that uses the volume (its workload makes it again).
+    DeletePod(AwsVolumeId),
+    /// Somebody force-deletes the pod that uses the volume: it is gone from the API at once, its container is not.
+    ForceDeletePod(AwsVolumeId),
+    /// The workload of the volume is moved to that node.
+    MovePod(AwsVolumeId, NodeName),
+    /// The pod of the volume fails: terminated, its mount still there.
+    FailPod(AwsVolumeId),
+}
+
+/// What becomes of the leader before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OldLeader {
+    /// Its process is dead at once; its requests under way still land.
+    Dies,
+    /// It lives on, cut off from its lease, until its guard ends; its requests still land.
+    LivesOn,
+}
+
+/// Which call a [`CallFault`] hits: the next one sent of that kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CallTarget {
+    /// AttachVolume.
+    AttachVolume,
+    /// DetachVolume.
+    DetachVolume,
+    /// Any mutating EC2 call.
+    Ec2Mutating,
+    /// Any describe call.
+    Ec2Describe,
+    /// Any write to the API server, Events excepted.
+    KubernetesWrite,
+    /// nodes/status.
+    NodeStatus,
+    /// Create, record, status, finalizer or delete of a VolumeAttachment.
+    Attachment,
+    /// A live read.
+    LiveRead,
+}
+
+/// What happens to that call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CallFault {
+    /// It never reaches the server; the client times out.
+    LoseRequest,
+    /// It has its effect; the client times out.
+    LoseReply,
+    /// The client times out, the effect comes that long after the send (less than W = 70 s).
+    ApplyLate(Duration),
+    /// It has its effect and is answered, and lands once more that long after the send (less than W = 70 s).
+    Duplicate(Duration),
+    /// The server refuses it for rate.
+    Throttle,
+    /// The answer is late by that much, but not lost (below the client's timeout).
+    Slow(Duration),
+    /// The executor reaches the socket that much later.
+    DelaySend(Duration),
+}
