@@ -11,6 +11,8 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
+#[cfg(feature = "daemon")]
+pub mod config;
 pub mod controller;
 pub mod model;
 pub mod sim;
