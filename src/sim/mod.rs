@@ -10,3 +10,4 @@
 pub mod checkers;
 pub mod dice;
 pub mod driver;
+pub mod ec2;
