@@ -6,6 +6,7 @@
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 pub mod command;
+pub mod desired;
 pub mod event;
 pub mod policy;
 
