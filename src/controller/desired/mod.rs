@@ -43,6 +43,8 @@ pub struct DesiredStateOfWorld {
     policy: Policy,
     objects: Objects,
     pods: BTreeMap<PodKey, PodRecord>,
+    /// Pods that could not be read and of which nothing was known: rarely any.
+    unreadable_pods: BTreeMap<PodKey, UnreadablePod>,
     /// Pods kept in `pods`, by the claims they name.
     pods_by_claim: BTreeMap<ClaimKey, Vec<PodKey>>,
     wants: Wants,
@@ -64,6 +66,13 @@ struct PodRecord {
     slots: Box<[Slot]>,
     /// Every volume it wanted when last resolved, sorted.
     wanted: Vec<VolumeKey>,
+    seen: u64,
+}
+
+/// A pod that is there and could never be read.
+#[derive(Debug)]
+struct UnreadablePod {
+    uid: Uid,
     seen: u64,
 }
 
@@ -101,6 +110,7 @@ impl DesiredStateOfWorld {
             policy,
             objects: Objects::default(),
             pods: BTreeMap::new(),
+            unreadable_pods: BTreeMap::new(),
             pods_by_claim: BTreeMap::new(),
             wants: Wants::default(),
             lists: KINDS.into_iter().map(|kind| (kind, Relist::default())).collect(),
@@ -143,7 +153,8 @@ impl DesiredStateOfWorld {
         self.wants.take_dirty()
     }
 
-    /// The nodes of which [`Self::never_resolved_on`] may have changed since last asked.
+    /// The nodes of which [`Self::never_resolved_on`] may have changed since last asked, except for pods that could never
+    /// be read: those are on no node one could name.
     pub fn take_dirty_nodes(&mut self) -> BTreeSet<NodeName> {
         self.wants.take_dirty_nodes()
     }
@@ -238,9 +249,11 @@ impl DesiredStateOfWorld {
     }
 
     /// Whether some live pod bound to the node has a volume that was never resolved since start (rule 10): rungs (b:
-    /// stopped or absent), (c) and (d) stay shut there for volumes that no resolved pod explains.
+    /// stopped or absent), (c) and (d) stay shut there for volumes that no resolved pod explains. A pod that could never
+    /// be read may be bound to any node, and counts on each.
     pub fn never_resolved_on(&self, node: &NodeName) -> bool {
-        self.policy.holds(Rule::UnresolvedKeepsWants) && self.wants.never_resolved_on(node)
+        self.policy.holds(Rule::UnresolvedKeepsWants)
+            && (!self.unreadable_pods.is_empty() || self.wants.never_resolved_on(node))
     }
 
     /// Judges a live LIST of the pods of one node: by what each UID wanted when last resolved, and by what the live pods
@@ -290,13 +303,46 @@ impl DesiredStateOfWorld {
             Object::Claim(claim) => self.put_claim(claim),
             Object::PersistentVolume(volume) => self.put_persistent_volume(volume),
             Object::CsiDriver(driver) => self.put_driver(driver),
+            Object::Unreadable(key) => self.keep_unreadable(key),
             Object::Node(_) | Object::CsiNode(_) | Object::Attachment(_) => {}
+        }
+    }
+
+    /// An object is there but cannot be read: what was known of it stays, what was known of an earlier one of that name
+    /// goes. A pod of which nothing was known may want anything anywhere.
+    fn keep_unreadable(&mut self, key: &ObjectKey) {
+        let mark = self.kind_mark(key);
+        match key {
+            ObjectKey::Pod(key, uid) => match self.pods.get_mut(key) {
+                Some(record) if record.uid == *uid => record.seen = mark,
+                _ => {
+                    self.remove_pod(key);
+                    self.unreadable_pods.insert(key.clone(), UnreadablePod { uid: uid.clone(), seen: mark });
+                }
+            },
+            ObjectKey::Claim(key, uid) => match self.objects.claims.get_mut(key) {
+                Some(record) if record.uid == *uid => record.seen = mark,
+                _ => self.remove_claim(key),
+            },
+            ObjectKey::PersistentVolume(name, uid) => match self.objects.persistent_volumes.get_mut(name) {
+                Some(record) if record.object.uid == *uid => record.seen = mark,
+                _ => self.remove_persistent_volume(name),
+            },
+            ObjectKey::CsiDriver(name) => {
+                if let Some(record) = self.objects.drivers.get_mut(name) {
+                    record.seen = mark;
+                }
+            }
+            ObjectKey::Node(..) | ObjectKey::CsiNode(_) | ObjectKey::Attachment(..) => {}
         }
     }
 
     fn delete(&mut self, key: &ObjectKey) {
         match key {
             ObjectKey::Pod(key, uid) => {
+                if self.unreadable_pods.get(key).is_some_and(|pod| pod.uid == *uid) {
+                    self.unreadable_pods.remove(key);
+                }
                 if self.pods.get(key).is_some_and(|record| record.uid == *uid) {
                     self.remove_pod(key);
                 }
@@ -325,6 +371,7 @@ impl DesiredStateOfWorld {
                 for key in unseen(&self.pods, |record| record.seen == mark) {
                     self.remove_pod(&key);
                 }
+                self.unreadable_pods.retain(|_, pod| pod.seen == mark);
             }
             Kind::Claim => {
                 for key in unseen(&self.objects.claims, |record| record.seen == mark) {
@@ -345,12 +392,23 @@ impl DesiredStateOfWorld {
         }
     }
 
+    fn kind_mark(&self, key: &ObjectKey) -> u64 {
+        match key {
+            ObjectKey::Pod(..) => self.mark(Kind::Pod),
+            ObjectKey::Claim(..) => self.mark(Kind::Claim),
+            ObjectKey::PersistentVolume(..) => self.mark(Kind::PersistentVolume),
+            ObjectKey::CsiDriver(_) => self.mark(Kind::CsiDriver),
+            ObjectKey::Node(..) | ObjectKey::CsiNode(_) | ObjectKey::Attachment(..) => 0,
+        }
+    }
+
     fn mark(&self, kind: Kind) -> u64 {
         self.lists.get(&kind).map_or(0, Relist::mark)
     }
 
     fn put_pod(&mut self, pod: &Pod) {
         let mark = self.mark(Kind::Pod);
+        self.unreadable_pods.remove(&pod.key);
         if self.pods.get(&pod.key).is_some_and(|record| record.uid != pod.uid || pod.terminated) {
             // Another UID under the name: the earlier pod is gone, whether its deletion was seen or not.
             self.remove_pod(&pod.key);
@@ -580,11 +638,13 @@ impl DesiredStateOfWorld {
 /// The kind of an object, if this store keeps it.
 fn kind_of(object: &Object) -> Option<Kind> {
     match object {
-        Object::Pod(_) => Some(Kind::Pod),
-        Object::Claim(_) => Some(Kind::Claim),
-        Object::PersistentVolume(_) => Some(Kind::PersistentVolume),
-        Object::CsiDriver(_) => Some(Kind::CsiDriver),
-        Object::Node(_) | Object::CsiNode(_) | Object::Attachment(_) => None,
+        Object::Pod(_) | Object::Unreadable(ObjectKey::Pod(..)) => Some(Kind::Pod),
+        Object::Claim(_) | Object::Unreadable(ObjectKey::Claim(..)) => Some(Kind::Claim),
+        Object::PersistentVolume(_) | Object::Unreadable(ObjectKey::PersistentVolume(..)) => {
+            Some(Kind::PersistentVolume)
+        }
+        Object::CsiDriver(_) | Object::Unreadable(ObjectKey::CsiDriver(_)) => Some(Kind::CsiDriver),
+        Object::Node(_) | Object::CsiNode(_) | Object::Attachment(_) | Object::Unreadable(_) => None,
     }
 }
 
