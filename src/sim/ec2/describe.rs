@@ -141,7 +141,9 @@ impl World {
             reading.attachments.iter_mut().for_each(|a| a.state = AttachmentState::Unknown(text.clone()));
         }
         if self.faults.managed.contains(id) {
-            reading.state = VolumeState::InUse;
+            if reading.state == VolumeState::Available {
+                reading.state = VolumeState::InUse;
+            }
             let state = AttachmentState::Attached;
             reading.attachments.push(AttachmentReading { instance: None, device: None, state, attach_time: None });
         }
