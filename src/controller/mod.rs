@@ -5,10 +5,13 @@
 //! task, take a lock, draw a random number or iterate an unordered map.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
+pub mod backoff;
+pub mod budget;
 pub mod command;
 pub mod desired;
 pub mod event;
 pub mod policy;
+pub mod queue;
 
 use crate::model::time::{Monotonic, Now};
 use command::Command;
