@@ -1,1 +1,3 @@
-//! Placeholder.
+//! Tests of pure behaviour: no server, no network, no clock.
+
+mod checkers;

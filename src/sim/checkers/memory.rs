@@ -1,0 +1,328 @@
+//! What the checkers remember between two looks: the last state of what can only be judged by its change, fences that
+//! were up a moment ago, and whom to blame for what is gone.
+//!
+//! Owns no opinion: the checkers decide. Must stay small: one entry for each node, VolumeAttachment and volume.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::Scope;
+use super::world::{Actor, Ec2CallKind, News, World, instance_of};
+use crate::controller::policy::ForceDetach;
+use crate::model::attachment::{AttachmentSource, VolumeAttachment};
+use crate::model::claim::{PersistentVolume, PersistentVolumeSource};
+use crate::model::device::DeviceName;
+use crate::model::ids::{
+    AttachmentName, AwsVolumeId, DriverName, InstanceId, KubernetesVolumeId, NodeName, PersistentVolumeName, Uid,
+    UniqueVolumeName, VolumeKey,
+};
+use crate::model::node::Node;
+use crate::model::time::{Monotonic, Wall};
+use crate::model::volume::InstanceState;
+
+/// How long a fence excuses after it fell: a decision on a live read (10 s), and a delete that lands late (W = 70 s).
+const FENCE_EXCUSES: Duration = Duration::from_secs(80);
+
+/// Why the end of a mounted attachment is excused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pardon {
+    /// A person fenced the node, or the configured timeout did while its Node was there: the mark keeps the volume off
+    /// that boot afterwards.
+    Fenced,
+    /// The configured timeout, with no Node to carry a mark: what comes after in the same boot is a known residual.
+    FencedNodeGone,
+}
+
+/// What is remembered of a Node.
+#[derive(Clone, Debug)]
+pub(super) struct SeenNode {
+    pub(super) uid: Uid,
+    pub(super) instance: Option<InstanceId>,
+    pub(super) listed: BTreeSet<UniqueVolumeName>,
+    tainted: bool,
+    not_ready_since: Option<Wall>,
+}
+
+/// What is remembered of a VolumeAttachment.
+#[derive(Clone, Debug)]
+pub(super) struct SeenAttachment {
+    pub(super) volume: Option<VolumeKey>,
+    pub(super) node: NodeName,
+    pub(super) instance: Option<InstanceId>,
+    pub(super) device: Option<DeviceName>,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Memory {
+    pub(super) nodes: BTreeMap<NodeName, SeenNode>,
+    pub(super) attachments: BTreeMap<AttachmentName, SeenAttachment>,
+    by_instance: BTreeMap<InstanceId, BTreeSet<AttachmentName>>,
+    by_node: BTreeMap<NodeName, BTreeSet<AttachmentName>>,
+    node_of: BTreeMap<InstanceId, NodeName>,
+    handles: BTreeMap<PersistentVolumeName, VolumeKey>,
+    fence_fell: BTreeMap<InstanceId, Monotonic>,
+    no_node_since: BTreeMap<InstanceId, Monotonic>,
+    /// By volume and generation.
+    pub(super) pardons: BTreeMap<(AwsVolumeId, u64), Pardon>,
+    /// The highest generation seen of each volume.
+    pub(super) generations: BTreeMap<AwsVolumeId, u64>,
+    /// Attachments whose ending by attachd was judged already.
+    pub(super) endings: BTreeSet<(AwsVolumeId, u64)>,
+    /// Attachments that ended otherwise than by attachd, last time.
+    pub(super) lost: BTreeMap<(AwsVolumeId, InstanceId), Monotonic>,
+    /// VolumeAttachments whose finalizer a person took, by volume and instance, last time.
+    pub(super) robbed: BTreeMap<(AwsVolumeId, InstanceId), Monotonic>,
+    /// Entries of a Node's list that another than attachd wrote last.
+    pub(super) listed_by_others: BTreeSet<(NodeName, UniqueVolumeName)>,
+    /// DetachVolume in flight at the last look: the earliest send.
+    pub(super) detaches_in_flight: BTreeMap<(AwsVolumeId, InstanceId), Monotonic>,
+}
+
+impl Memory {
+    /// Takes in objects and fences, before anything of this look is judged.
+    pub(super) fn see_objects(&mut self, world: &World, scope: &Scope) {
+        for name in &scope.attachments {
+            match world.attachments.get(name) {
+                Some(object) => self.see_attachment(world, object),
+                // Kept until `remember`: what ended in this look may still need it.
+                None => continue,
+            }
+        }
+        for name in &scope.nodes {
+            self.see_fence(world, name);
+        }
+        for news in &world.news {
+            match news {
+                News::FinalizerGone { object, by: Actor::Person } => {
+                    if let (Some(volume), Some(instance)) = (self.ebs_volume_of(world, object), object.instance()) {
+                        self.robbed.insert((volume, instance), world.now.monotonic);
+                    }
+                }
+                News::AttachmentEnded { volume, attachment, by } if !by.is_attachd() => {
+                    self.lost.insert((volume.clone(), attachment.instance.clone()), world.now.monotonic);
+                }
+                News::ListWritten { node, by } => self.see_list(world, node, *by),
+                _ => {}
+            }
+        }
+    }
+
+    fn see_attachment(&mut self, world: &World, object: &VolumeAttachment) {
+        let volume = self.volume_of(world, object);
+        let instance = object.instance();
+        let before = self.attachments.get(&object.name);
+        if let Some(old) = before.and_then(|seen| seen.instance.clone())
+            && Some(&old) != instance.as_ref()
+        {
+            remove_from(&mut self.by_instance, &old, &object.name);
+        }
+        if let Some(instance) = &instance {
+            self.by_instance.entry(instance.clone()).or_default().insert(object.name.clone());
+        }
+        self.by_node.entry(object.node.clone()).or_default().insert(object.name.clone());
+        let seen = SeenAttachment { volume, node: object.node.clone(), instance, device: object.device.clone() };
+        self.attachments.insert(object.name.clone(), seen);
+    }
+
+    fn see_fence(&mut self, world: &World, name: &NodeName) {
+        let now = world.now.monotonic;
+        let node = world.nodes.get(name);
+        if let Some(before) = self.nodes.get(name).cloned()
+            && let Some(instance) = before.instance.clone()
+        {
+            let same = node.filter(|node| instance_of(node) == Some(&instance));
+            let had_timed_out =
+                before.not_ready_since.is_some_and(|since| timed_out(world, world.now.wall.saturating_since(since)));
+            let fence_was_up = before.tainted || had_timed_out;
+            let fence_is_up = same.is_some_and(|node| node.out_of_service || not_ready_too_long(world, node));
+            if fence_was_up && !fence_is_up {
+                self.fence_fell.insert(instance.clone(), now);
+            }
+            if same.is_none() && self.node_of.get(&instance) == Some(name) {
+                self.node_of.remove(&instance);
+                self.no_node_since.insert(instance, now);
+            }
+        }
+        if let Some(instance) = node.and_then(instance_of) {
+            if let Some(since) = self.no_node_since.remove(instance)
+                && timed_out(world, now.saturating_since(since))
+            {
+                self.fence_fell.insert(instance.clone(), now);
+            }
+            self.node_of.insert(instance.clone(), name.clone());
+        }
+    }
+
+    fn see_list(&mut self, world: &World, name: &NodeName, by: Actor) {
+        let Some(node) = world.nodes.get(name) else { return };
+        let before = self.nodes.get(name).filter(|seen| seen.uid == node.uid);
+        for volume in node.volumes_attached.keys() {
+            let gained = before.is_none_or(|seen| !seen.listed.contains(volume));
+            let entry = (name.clone(), volume.clone());
+            if by.is_attachd() {
+                self.listed_by_others.remove(&entry);
+            } else if gained {
+                self.listed_by_others.insert(entry);
+            }
+        }
+    }
+
+    /// Takes in the rest, after everything of this look was judged.
+    pub(super) fn remember(&mut self, world: &World, scope: &Scope) {
+        for name in &scope.nodes {
+            let Some(node) = world.nodes.get(name) else {
+                self.nodes.remove(name);
+                continue;
+            };
+            let seen = SeenNode {
+                uid: node.uid.clone(),
+                instance: instance_of(node).cloned(),
+                listed: node.volumes_attached.keys().cloned().collect(),
+                tainted: node.out_of_service,
+                not_ready_since: if node.ready.is_true { None } else { node.ready.since },
+            };
+            self.nodes.insert(name.clone(), seen);
+        }
+        for name in &scope.attachments {
+            if !world.attachments.contains_key(name)
+                && let Some(gone) = self.attachments.remove(name)
+            {
+                remove_from(&mut self.by_node, &gone.node, name);
+                if let Some(instance) = &gone.instance {
+                    remove_from(&mut self.by_instance, instance, name);
+                }
+            }
+        }
+        for id in &scope.volumes {
+            let newest = world.volumes.get(id).and_then(|v| v.attachments.iter().map(|a| a.generation).max());
+            if let Some(newest) = newest {
+                let known = self.generations.entry(id.clone()).or_default();
+                *known = (*known).max(newest);
+            }
+        }
+        self.detaches_in_flight.clear();
+        for call in world.calls_in_flight.iter().filter(|call| call.kind == Ec2CallKind::Detach) {
+            let key = (call.volume.clone(), call.instance.clone());
+            let earliest = self.detaches_in_flight.entry(key).or_insert(call.sent);
+            *earliest = (*earliest).min(call.sent);
+        }
+    }
+
+    /// Whether a person or the configured timeout fences the instance now, or did until a moment ago.
+    pub(super) fn fence(&self, world: &World, instance: &InstanceId) -> Option<Pardon> {
+        let now = world.now.monotonic;
+        if let Some(node) = self.node(world, instance) {
+            let up = node.out_of_service || not_ready_too_long(world, node);
+            let fell = self.fence_fell.get(instance);
+            let fell_just_now = fell.is_some_and(|at| now.saturating_since(*at) <= FENCE_EXCUSES);
+            return (up || fell_just_now).then_some(Pardon::Fenced);
+        }
+        if self.fence_fell.get(instance).is_some_and(|at| now.saturating_since(*at) <= FENCE_EXCUSES) {
+            return Some(Pardon::Fenced);
+        }
+        let since = self.no_node_since.get(instance)?;
+        timed_out(world, now.saturating_since(*since)).then_some(Pardon::FencedNodeGone)
+    }
+
+    /// The Node that names the instance.
+    pub(super) fn node<'a>(&self, world: &'a World, instance: &InstanceId) -> Option<&'a Node> {
+        world.nodes.get(self.node_of.get(instance)?).filter(|node| instance_of(node) == Some(instance))
+    }
+
+    /// The VolumeAttachments that name this volume and instance, as stored now.
+    pub(super) fn objects_of<'a>(
+        &'a self,
+        world: &'a World,
+        volume: &'a AwsVolumeId,
+        instance: &InstanceId,
+    ) -> impl Iterator<Item = &'a VolumeAttachment> {
+        let key = VolumeKey::ebs(volume);
+        self.by_instance.get(instance).into_iter().flatten().filter_map(move |name| {
+            let seen = self.attachments.get(name)?;
+            if seen.volume.as_ref() == Some(&key) { world.attachments.get(name) } else { None }
+        })
+    }
+
+    /// Whether a VolumeAttachment names, or named until this look, this volume, instance and device.
+    pub(super) fn recorded(&self, volume: &AwsVolumeId, instance: &InstanceId, device: &DeviceName) -> bool {
+        let key = VolumeKey::ebs(volume);
+        self.by_instance.get(instance).into_iter().flatten().any(|name| {
+            self.attachments.get(name).is_some_and(|seen| {
+                seen.volume.as_ref() == Some(&key)
+                    && seen.device.as_ref().is_some_and(|recorded| recorded.slot() == device.slot())
+            })
+        })
+    }
+
+    /// The VolumeAttachments of a node, as stored now.
+    pub(super) fn objects_on<'a>(
+        &'a self,
+        world: &'a World,
+        node: &NodeName,
+    ) -> impl Iterator<Item = (&'a SeenAttachment, &'a VolumeAttachment)> {
+        self.by_node
+            .get(node)
+            .into_iter()
+            .flatten()
+            .filter_map(|name| Some((self.attachments.get(name)?, world.attachments.get(name)?)))
+    }
+
+    /// The volume a VolumeAttachment stands for; remembered when its PersistentVolume is gone.
+    fn volume_of(&mut self, world: &World, object: &VolumeAttachment) -> Option<VolumeKey> {
+        match &object.source {
+            AttachmentSource::PersistentVolume(name) => {
+                if let Some(key) = world.persistent_volumes.get(name).and_then(volume_key_of) {
+                    self.handles.insert(name.clone(), key);
+                }
+                self.handles.get(name).cloned()
+            }
+            AttachmentSource::Inline { driver, handle } => {
+                Some(VolumeKey { driver: driver.clone(), handle: handle.clone() })
+            }
+            AttachmentSource::Unreadable => None,
+        }
+    }
+
+    /// The EBS volume a VolumeAttachment stands for.
+    pub(super) fn ebs_volume_of(&mut self, world: &World, object: &VolumeAttachment) -> Option<AwsVolumeId> {
+        self.volume_of(world, object)?.aws_volume_id()
+    }
+}
+
+/// The volume a PersistentVolume stands for, in-tree EBS translated.
+pub(super) fn volume_key_of(pv: &PersistentVolume) -> Option<VolumeKey> {
+    match &pv.source {
+        PersistentVolumeSource::Csi { driver, handle, .. } => {
+            Some(VolumeKey { driver: driver.clone(), handle: handle.clone() })
+        }
+        PersistentVolumeSource::InTreeEbs(spelled) => {
+            let id = KubernetesVolumeId::parse(spelled).ok()?;
+            Some(VolumeKey { handle: VolumeKey::ebs(id.aws_volume_id()).handle, driver: DriverName::ebs() })
+        }
+        PersistentVolumeSource::Untranslated(_) | PersistentVolumeSource::NotAttachable => None,
+    }
+}
+
+/// Whether nothing can run on the instance any more.
+pub(super) fn is_dead(world: &World, instance: &InstanceId) -> bool {
+    world.instances.get(instance).is_none_or(|i| matches!(i.state, InstanceState::Terminated | InstanceState::Stopped))
+}
+
+fn timed_out(world: &World, waited: Duration) -> bool {
+    world.rules.force_detach == ForceDetach::Always && waited >= world.rules.unmount_timeout
+}
+
+fn not_ready_too_long(world: &World, node: &Node) -> bool {
+    let since = node.ready.since.unwrap_or_default();
+    !node.ready.is_true && timed_out(world, world.now.wall.saturating_since(since))
+}
+
+fn remove_from<K: Ord, V: Ord>(index: &mut BTreeMap<K, BTreeSet<V>>, key: &K, value: &V) {
+    if let Some(set) = index.get_mut(key) {
+        set.remove(value);
+        if set.is_empty() {
+            index.remove(key);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! The master invariants: what a kernel has mounted keeps the very attachment it was mounted on.
+
+use super::memory::{Memory, Pardon, is_dead};
+use super::world::{Ec2Attachment, Mount, MountKey, News, World};
+use super::{Findings, Invariant, Scope};
+use crate::model::ids::AwsVolumeId;
+
+pub(super) fn check(memory: &mut Memory, world: &World, scope: &Scope, found: &mut Findings<'_>) {
+    pardon_ordered_under_a_fence(memory, world);
+    for volume in &scope.volumes {
+        attachment_under_a_mount_is_not_taken(memory, world, volume, found);
+        mount_is_served_by_its_own_attachment(memory, world, volume, found);
+    }
+    for news in &world.news {
+        if let News::AttachmentEnded { volume, attachment, by } = news
+            && by.is_attachd()
+        {
+            judge_end(memory, world, volume, attachment, found);
+        }
+    }
+}
+
+/// A fence counts when the detach is ordered; that it falls before EC2 is done does not make the order wrong.
+fn pardon_ordered_under_a_fence(memory: &mut Memory, world: &World) {
+    for news in &world.news {
+        let News::DeletionOrdered { name, by } = news else { continue };
+        let Some(instance) = memory.attachments.get(name).and_then(|seen| seen.instance.clone()) else { continue };
+        let Some(volume) = memory.attachments.get(name).and_then(|s| s.volume.as_ref()?.aws_volume_id()) else {
+            continue;
+        };
+        if by.is_attachd()
+            && let Some(pardon) = memory.fence(world, &instance)
+            && let Some(attachment) = world.ec2_attachment(&volume, &instance)
+        {
+            memory.pardons.insert((volume, attachment.generation), pardon);
+        }
+    }
+}
+
+/// Judged when the end begins: EC2 takes the device away some time between then and the end.
+fn attachment_under_a_mount_is_not_taken(
+    memory: &mut Memory,
+    world: &World,
+    volume: &AwsVolumeId,
+    found: &mut Findings<'_>,
+) {
+    for attachment in world.volumes.get(volume).into_iter().flat_map(|v| &v.attachments) {
+        if attachment.ending_by.is_some_and(|by| by.is_attachd())
+            && !memory.endings.contains(&(volume.clone(), attachment.generation))
+        {
+            judge_end(memory, world, volume, attachment, found);
+        }
+    }
+}
+
+fn judge_end(
+    memory: &mut Memory,
+    world: &World,
+    volume: &AwsVolumeId,
+    attachment: &Ec2Attachment,
+    found: &mut Findings<'_>,
+) {
+    let generation = (volume.clone(), attachment.generation);
+    let key =
+        MountKey { volume: volume.clone(), instance: attachment.instance.clone(), generation: attachment.generation };
+    let mount = world.mounts.get(&key).filter(|mount| lives(world, &key, mount));
+    let pardon = memory.pardons.get(&generation).copied().or_else(|| memory.fence(world, &attachment.instance));
+    let holds = mount.is_none() || pardon.is_some();
+    if let Some(pardon) = pardon {
+        memory.pardons.insert(generation, pardon);
+    }
+    found.judge(Invariant::MountedAttachmentStays, holds, || {
+        let about = format!("{volume} on {}", attachment.instance);
+        (about, format!("attachment {} was ended while mounted, and nothing fenced the node", attachment.generation))
+    });
+}
+
+fn mount_is_served_by_its_own_attachment(
+    memory: &Memory,
+    world: &World,
+    volume: &AwsVolumeId,
+    found: &mut Findings<'_>,
+) {
+    for attachment in world.volumes.get(volume).into_iter().flat_map(|v| &v.attachments) {
+        if !attachment.made_by.is_attachd() {
+            continue;
+        }
+        let from = MountKey { volume: volume.clone(), instance: attachment.instance.clone(), generation: 0 };
+        let to = MountKey { generation: attachment.generation, ..from.clone() };
+        // Another device name is another block device: the old mount stays dead, and serves nobody stale data.
+        let stale = world.mounts.range(from..to).find(|(key, mount)| {
+            lives(world, key, mount)
+                && mount.device.slot() == attachment.device.slot()
+                && memory.pardons.get(&(volume.clone(), key.generation)) != Some(&Pardon::FencedNodeGone)
+        });
+        found.judge(Invariant::MountServedByItsOwnAttachment, stale.is_none(), || {
+            let older = stale.map(|(key, _)| key.generation).unwrap_or_default();
+            let about = format!("{volume} on {}", attachment.instance);
+            (about, format!("a mount made on attachment {older} is served by attachment {}", attachment.generation))
+        });
+    }
+}
+
+fn lives(world: &World, key: &MountKey, mount: &Mount) -> bool {
+    !is_dead(world, &key.instance) && world.instances.get(&key.instance).is_some_and(|i| i.boot == mount.boot)
+}

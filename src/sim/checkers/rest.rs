@@ -1,0 +1,307 @@
+//! What must hold at a quiet end, with every fault healed: desired = actual = reported, and silence (rule 13).
+//!
+//! Flow: a driver lets the world come to rest and calls [`check_rest`] once, then waits on and calls [`check_silence`]
+//! with the counts of both times. Where the design holds a volume back for safety's sake (a mark of the present boot, a
+//! machine nobody can vouch for), the rest does not demand that it moved.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::memory::volume_key_of;
+use super::wanted::{Wanted, is_exclusive, is_marked, usable_instance, wanted};
+use super::world::{Actor, CallCounts, Ec2Attachment, World, instance_of};
+use super::{Invariant, Violation};
+use crate::model::attachment::{AttachmentSource, VolumeAttachment};
+use crate::model::ids::{AttachmentKey, AttachmentName, AwsVolumeId, DriverName, InstanceId, NodeName, VolumeKey};
+use crate::model::node::Node;
+use crate::model::volume::{AttachmentState, InstanceState};
+
+/// Compares what is wanted with what is there.
+pub fn check_rest(world: &World) -> Vec<Violation> {
+    let mut rest = Rest::of(world);
+    rest.volumes_are_where_they_are_wanted();
+    rest.objects_are_exact();
+    rest.lists_are_exact();
+    rest.finalizers_are_gone();
+    rest.violations
+}
+
+/// Compares the counts of two times at rest: nothing but polls may have been sent in between. Events are no commands
+/// here: one that still holds is repeated every five minutes.
+pub fn check_silence(world: &World, before: &CallCounts) -> Vec<Violation> {
+    let quiet = |kind: &str| kind.starts_with("Describe") || kind == "CreateEvent";
+    let mut violations = Vec::new();
+    for (kind, count) in &world.counts.by_kind {
+        let sent = count - before.of(kind);
+        if sent > 0 && !quiet(kind) {
+            violations.push(violation(
+                world,
+                Invariant::SilentAtRest,
+                (*kind).to_owned(),
+                format!("sent {sent} times"),
+            ));
+        }
+    }
+    violations
+}
+
+/// In a run without faults EC2 and the API server never have to throttle.
+pub fn check_never_throttled(world: &World) -> Vec<Violation> {
+    let CallCounts { ec2_throttles, api_throttles, .. } = &world.counts;
+    if *ec2_throttles + *api_throttles == 0 {
+        return Vec::new();
+    }
+    let detail = format!("EC2 throttled {ec2_throttles} calls, the API server {api_throttles}");
+    vec![violation(world, Invariant::NeverThrottled, "budgets".to_owned(), detail)]
+}
+
+/// In a run without faults a node is patched at most once for each volume that came, and once for each that went.
+pub fn check_patches(world: &World, moves: &BTreeMap<NodeName, u64>) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for (node, patches) in &world.counts.node_patches {
+        let changes = moves.get(node).copied().unwrap_or(0);
+        if *patches > changes {
+            let detail = format!("{patches} patches for {changes} changes");
+            violations.push(violation(world, Invariant::PatchesAreChanges, node.to_string(), detail));
+        }
+    }
+    violations
+}
+
+fn violation(world: &World, invariant: Invariant, about: String, detail: String) -> Violation {
+    Violation { invariant, at: world.now.monotonic, about, detail }
+}
+
+struct Rest<'a> {
+    world: &'a World,
+    wanted: Wanted,
+    /// Every VolumeAttachment of the EBS driver whose volume is known, by volume.
+    objects: BTreeMap<AwsVolumeId, Vec<&'a VolumeAttachment>>,
+    violations: Vec<Violation>,
+}
+
+impl<'a> Rest<'a> {
+    fn of(world: &'a World) -> Self {
+        let mut objects: BTreeMap<AwsVolumeId, Vec<&VolumeAttachment>> = BTreeMap::new();
+        for object in world.attachments.values().filter(|object| object.driver.is_ebs()) {
+            if let Some(volume) = volume_of(world, object) {
+                objects.entry(volume).or_default().push(object);
+            }
+        }
+        Self { world, wanted: wanted(world), objects, violations: Vec::new() }
+    }
+
+    fn tell(&mut self, invariant: Invariant, about: String, detail: impl Into<String>) {
+        self.violations.push(violation(self.world, invariant, about, detail.into()));
+    }
+
+    fn volumes_are_where_they_are_wanted(&mut self) {
+        let world = self.world;
+        for (id, volume) in &world.volumes {
+            let nodes = self.wanted_nodes(id);
+            let exclusive = is_exclusive(world, id);
+            for attachment in &volume.attachments {
+                let wanted_here = nodes.iter().any(|node| instance_of(node) == Some(&attachment.instance));
+                let about = format!("{id} on {}", attachment.instance);
+                if wanted_here {
+                    if attachment.state != AttachmentState::Attached {
+                        self.tell(Invariant::WantedIsAttached, about, format!("still {:?}", attachment.state));
+                    }
+                } else if !self.is_foreign(id, attachment) && !self.is_held(id, &attachment.instance) {
+                    self.tell(Invariant::AttachedIsWanted, about, "no pod wants it there");
+                }
+            }
+            let served =
+                |node: &&Node| instance_of(node).is_some_and(|instance| world.ec2_attachment(id, instance).is_some());
+            let unserved: Vec<&Node> = nodes.iter().copied().filter(|node| !served(node)).collect();
+            let blocked = exclusive && !volume.attachments.is_empty();
+            for node in unserved.into_iter().filter(|_| !blocked) {
+                if self.can_attach(id, node) {
+                    let about = format!("{id} on {}", node.name);
+                    self.tell(Invariant::WantedIsAttached, about, "not attached, and nothing stands in the way");
+                }
+                if exclusive {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn wanted_nodes(&self, id: &AwsVolumeId) -> Vec<&'a Node> {
+        let nodes = self.wanted.get(&VolumeKey::ebs(id));
+        nodes.into_iter().flatten().filter_map(|name| self.world.nodes.get(name)).collect()
+    }
+
+    /// Whether nothing hinders an attach of this volume to this node.
+    fn can_attach(&self, id: &AwsVolumeId, node: &Node) -> bool {
+        let Some(instance) = usable_instance(self.world, node) else { return false };
+        let (Some(volume), Some(machine)) = (self.world.volumes.get(id), self.world.instances.get(instance)) else {
+            return false;
+        };
+        let on_it = |i: &&Ec2Attachment| i.instance == *instance;
+        let taken = self.world.volumes.values().flat_map(|v| &v.attachments).filter(on_it).count();
+        volume.zone == machine.zone && taken < machine.volume_limit && !is_marked(node, &VolumeKey::ebs(id))
+    }
+
+    /// An attachment that no VolumeAttachment records, made by hand: reported, never touched.
+    fn is_foreign(&self, id: &AwsVolumeId, attachment: &Ec2Attachment) -> bool {
+        attachment.made_by == Actor::Person
+            && !self
+                .objects_of(id, &attachment.instance)
+                .any(|object| object.device.as_ref().is_some_and(|device| device.slot() == attachment.device.slot()))
+    }
+
+    fn objects_of(&self, id: &AwsVolumeId, instance: &InstanceId) -> impl Iterator<Item = &'a VolumeAttachment> {
+        let of_volume = self.objects.get(id).into_iter().flatten().copied();
+        of_volume.filter(move |object| object.instance().as_ref() == Some(instance))
+    }
+
+    /// Whether the fencing ladder keeps the volume where it is: nobody vouches that it is not mounted there.
+    fn is_held(&self, id: &AwsVolumeId, instance: &InstanceId) -> bool {
+        let world = self.world;
+        let Some(object) = self.objects_of(id, instance).next() else { return false };
+        let Some(node) = world.node_of(instance) else { return true };
+        let key = VolumeKey::ebs(id);
+        let recorded_uid = object.node_uid.as_ref().is_none_or(|uid| *uid == node.uid);
+        !node.ready.is_true
+            || !recorded_uid
+            || is_marked(node, &key)
+            || node.volumes_in_use.contains(&key.unique_name())
+            || usable_instance(world, node).is_none()
+    }
+
+    fn objects_are_exact(&mut self) {
+        let objects: Vec<(AwsVolumeId, &VolumeAttachment)> =
+            self.objects.iter().flat_map(|(id, objects)| objects.iter().map(|object| (id.clone(), *object))).collect();
+        for (id, object) in objects {
+            self.object_is_exact(&id, object);
+        }
+        self.attachments_have_objects();
+    }
+
+    fn object_is_exact(&mut self, id: &AwsVolumeId, object: &VolumeAttachment) {
+        let about = format!("{id} on {}", object.node);
+        let instance = object.instance();
+        let wanted_here = self.wanted_nodes(id).iter().any(|node| node.name == object.node);
+        let Some(attachment) = instance.as_ref().and_then(|i| self.world.ec2_attachment(id, i)) else {
+            // Who waits keeps what it has; what stands for a machine that ended waits for word of its state.
+            let held = instance.as_ref().is_some_and(|i| !self.is_running(i) || self.is_held(id, i));
+            if !wanted_here && !held {
+                self.tell(Invariant::ObjectsExactAtRest, about, "left over: nothing is attached, no pod wants it");
+            }
+            return;
+        };
+        let settled = wanted_here && attachment.state == AttachmentState::Attached;
+        if settled && !self.is_foreign(id, attachment) {
+            self.object_says_so(object, attachment, about);
+        }
+    }
+
+    fn is_running(&self, instance: &InstanceId) -> bool {
+        self.world.instances.get(instance).is_some_and(|machine| machine.state == InstanceState::Running)
+    }
+
+    fn object_says_so(&mut self, object: &VolumeAttachment, attachment: &Ec2Attachment, about: String) {
+        if object.deleting.is_some() {
+            self.tell(
+                Invariant::ObjectsExactAtRest,
+                about,
+                "wanted, attached, and its VolumeAttachment is Terminating",
+            );
+        } else if !object.has_attacher_finalizer() {
+            self.tell(Invariant::ObjectsExactAtRest, about, "its VolumeAttachment has no finalizer");
+        } else if !object.status.attached {
+            self.tell(Invariant::ObjectsExactAtRest, about, "attached, and its VolumeAttachment does not say so");
+        } else if object.status.device_path.as_ref() != Some(&attachment.device) {
+            let said = object.status.device_path.as_ref().map(ToString::to_string).unwrap_or_default();
+            let detail = format!("devicePath says {said:?}, EC2 says {}", attachment.device);
+            self.tell(Invariant::ObjectsExactAtRest, about, detail);
+        }
+    }
+
+    fn attachments_have_objects(&mut self) {
+        for (id, volume) in &self.world.volumes {
+            for attachment in &volume.attachments {
+                let stands = self.objects_of(id, &attachment.instance).next().is_some();
+                if !stands && attachment.made_by.is_attachd() {
+                    let about = format!("{id} on {}", attachment.instance);
+                    self.tell(Invariant::ObjectsExactAtRest, about, "no VolumeAttachment stands for this attachment");
+                }
+            }
+        }
+    }
+
+    fn lists_are_exact(&mut self) {
+        let world = self.world;
+        for node in world.nodes.values().filter(|node| node.managed && node.ready.is_true) {
+            let listed: BTreeSet<VolumeKey> =
+                node.volumes_attached.keys().filter_map(|name| name.volume_key()).collect();
+            let due: BTreeSet<VolumeKey> = self.due_on(node);
+            for volume in due.difference(&listed) {
+                self.tell(Invariant::ListsExactAtRest, format!("{volume} on {}", node.name), "attached, not listed");
+            }
+            for volume in listed.difference(&due) {
+                let held = match (volume.aws_volume_id(), instance_of(node)) {
+                    (Some(id), Some(instance)) => self.is_held(&id, instance),
+                    _ => false,
+                };
+                if !held && !node.volumes_in_use.contains(&volume.unique_name()) {
+                    let about = format!("{volume} on {}", node.name);
+                    self.tell(Invariant::ListsExactAtRest, about, "listed, not attached or not wanted");
+                }
+            }
+        }
+    }
+
+    /// What the list of a node must hold: what is attached to its instance under an attached VolumeAttachment that is
+    /// not being deleted.
+    fn due_on(&self, node: &Node) -> BTreeSet<VolumeKey> {
+        let attached = self
+            .world
+            .attachments
+            .values()
+            .filter(|object| object.node == node.name && object.status.attached && object.deleting.is_none());
+        attached.filter_map(|object| self.due_entry(node, object)).collect()
+    }
+
+    fn due_entry(&self, node: &Node, object: &VolumeAttachment) -> Option<VolumeKey> {
+        let key = key_of(self.world, object)?;
+        let Some(id) = key.aws_volume_id() else { return Some(key) };
+        let instance = object.instance().filter(|instance| instance_of(node) == Some(instance))?;
+        let there = self.world.ec2_attachment(&id, &instance)?;
+        (there.state == AttachmentState::Attached).then_some(key)
+    }
+
+    fn finalizers_are_gone(&mut self) {
+        let finalizer = DriverName::ebs().attacher_finalizer();
+        for pv in self.world.persistent_volumes.values().filter(|pv| pv.deleting) {
+            let Some(id) = volume_key_of(pv).and_then(|key| key.aws_volume_id()) else { continue };
+            let ours = pv.finalizers.iter().any(|name| *name == finalizer);
+            if ours && !self.objects.contains_key(&id) {
+                self.tell(Invariant::FinalizersGoneAtRest, pv.name.to_string(), "held by our finalizer");
+            }
+        }
+    }
+}
+
+fn key_of(world: &World, object: &VolumeAttachment) -> Option<VolumeKey> {
+    match &object.source {
+        AttachmentSource::PersistentVolume(name) => {
+            world.persistent_volumes.get(name).and_then(volume_key_of).or_else(|| by_name(world, object))
+        }
+        AttachmentSource::Inline { driver, handle } => {
+            Some(VolumeKey { driver: driver.clone(), handle: handle.clone() })
+        }
+        AttachmentSource::Unreadable => None,
+    }
+}
+
+/// With its PersistentVolume gone, the name of a VolumeAttachment still tells which volume it was made for.
+fn by_name(world: &World, object: &VolumeAttachment) -> Option<VolumeKey> {
+    world.volumes.keys().map(VolumeKey::ebs).find(|volume| {
+        AttachmentName::of(&AttachmentKey { volume: volume.clone(), node: object.node.clone() }) == object.name
+    })
+}
+
+fn volume_of(world: &World, object: &VolumeAttachment) -> Option<AwsVolumeId> {
+    key_of(world, object)?.aws_volume_id()
+}

@@ -1,0 +1,93 @@
+//! What must hold of a volume's attachments in EC2: one holder, an intent written first, foreign ones left alone, and
+//! unlisted before they end.
+
+use super::memory::Memory;
+use super::wanted::is_exclusive;
+use super::world::{Actor, Ec2Attachment, News, World};
+use super::{Findings, Invariant, Scope};
+use crate::model::ids::{AwsVolumeId, VolumeKey};
+
+pub(super) fn check(memory: &mut Memory, world: &World, scope: &Scope, found: &mut Findings<'_>) {
+    for id in &scope.volumes {
+        let Some(volume) = world.volumes.get(id) else { continue };
+        exclusive_volume_is_on_one_instance(world, id, found);
+        let known = memory.generations.get(id).copied();
+        for attachment in &volume.attachments {
+            if attachment.made_by.is_attachd() && known.is_none_or(|known| attachment.generation > known) {
+                intent_stands_before_attachment(memory, world, id, attachment, found);
+            }
+            if attachment.ending_by.is_some_and(Actor::is_attachd) {
+                judge_ending(memory, world, id, attachment, found);
+            }
+        }
+    }
+    for news in &world.news {
+        if let News::AttachmentEnded { volume, attachment, by } = news
+            && by.is_attachd()
+        {
+            judge_ending(memory, world, volume, attachment, found);
+        }
+    }
+}
+
+fn exclusive_volume_is_on_one_instance(world: &World, id: &AwsVolumeId, found: &mut Findings<'_>) {
+    let Some(volume) = world.volumes.get(id) else { return };
+    let newest = volume.attachments.iter().max_by_key(|attachment| attachment.generation);
+    let holds = volume.attachments.len() < 2
+        || newest.is_none_or(|newest| !newest.made_by.is_attachd())
+        || !is_exclusive(world, id);
+    found.judge(Invariant::ExclusiveVolumeOnOneInstance, holds, || {
+        let instances: Vec<_> = volume.attachments.iter().map(|a| a.instance.as_str()).collect();
+        (id.to_string(), format!("attached to {}", instances.join(" and ")))
+    });
+}
+
+fn intent_stands_before_attachment(
+    memory: &Memory,
+    world: &World,
+    id: &AwsVolumeId,
+    attachment: &Ec2Attachment,
+    found: &mut Findings<'_>,
+) {
+    let instance = &attachment.instance;
+    let intended = memory.objects_of(world, id, instance).any(|object| {
+        object.has_attacher_finalizer()
+            && object.device.as_ref().is_some_and(|device| device.slot() == attachment.device.slot())
+    });
+    let robbed = memory.robbed.contains_key(&(id.clone(), instance.clone()));
+    found.judge(Invariant::IntentBeforeAttach, intended || robbed, || {
+        let about = format!("{id} on {instance}");
+        (about, format!("attached at {} with no VolumeAttachment that says so", attachment.device))
+    });
+}
+
+/// Judges once, when attachd begins to end an attachment.
+fn judge_ending(
+    memory: &mut Memory,
+    world: &World,
+    id: &AwsVolumeId,
+    attachment: &Ec2Attachment,
+    found: &mut Findings<'_>,
+) {
+    if !memory.endings.insert((id.clone(), attachment.generation)) {
+        return;
+    }
+    let instance = &attachment.instance;
+    let key = (id.clone(), instance.clone());
+    // A call of ours that was under way when a person attached by hand may land on that attachment: a known residual.
+    let sent_before = memory.detaches_in_flight.get(&key).is_some_and(|sent| *sent < attachment.since);
+    let foreign = attachment.made_by == Actor::Person && !memory.recorded(id, instance, &attachment.device);
+    found.judge(Invariant::ForeignUntouched, !foreign || sent_before, || {
+        (format!("{id} on {instance}"), format!("attached by hand at {}, detached by us", attachment.device))
+    });
+    if foreign {
+        return;
+    }
+    let name = VolumeKey::ebs(id).unique_name();
+    let node = memory.node(world, instance);
+    let listed = node.is_some_and(|node| node.volumes_attached.contains_key(&name));
+    let other_writer = node.is_some_and(|node| memory.listed_by_others.contains(&(node.name.clone(), name.clone())));
+    found.judge(Invariant::UnlistedBeforeDetach, !listed || other_writer, || {
+        (format!("{id} on {instance}"), "its node lists it still".to_owned())
+    });
+}

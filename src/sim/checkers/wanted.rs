@@ -1,0 +1,94 @@
+//! What the stored pods want, worked out anew from the API server's truth: the yardstick at rest.
+//!
+//! Must share no code with the core's desired state of world: a mistake made twice would agree with itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::memory::volume_key_of;
+use super::world::{World, instance_of};
+use crate::model::claim::AccessMode;
+use crate::model::ids::{AwsVolumeId, ClaimKey, DriverName, InstanceId, KubernetesVolumeId, NodeName, VolumeKey};
+use crate::model::node::{Node, UnknownMarks};
+use crate::model::pod::{Pod, PodVolume};
+use crate::model::volume::InstanceState;
+
+/// Volume → the nodes on which a pod wants it.
+pub type Wanted = BTreeMap<VolumeKey, BTreeSet<NodeName>>;
+
+/// What every pod that counts wants: bound, not terminated, its node managed.
+pub fn wanted(world: &World) -> Wanted {
+    let mut wanted = Wanted::new();
+    for pod in world.pods.values().filter(|pod| !pod.terminated) {
+        let Some(node) = pod.node.as_ref().and_then(|name| world.nodes.get(name)).filter(|node| node.managed) else {
+            continue;
+        };
+        for volume in &pod.volumes {
+            if let Some(key) = resolve(world, pod, volume) {
+                wanted.entry(key).or_default().insert(node.name.clone());
+            }
+        }
+    }
+    wanted
+}
+
+/// The volume behind one volume of a pod, if every object on the way is there.
+fn resolve(world: &World, pod: &Pod, volume: &PodVolume) -> Option<VolumeKey> {
+    let name = match volume {
+        PodVolume::Claim(name) => name.to_string(),
+        PodVolume::Ephemeral(name) => format!("{}-{name}", pod.key.name),
+        PodVolume::InlineEbs(inline) => {
+            let id = KubernetesVolumeId::parse(&inline.volume_id).ok()?;
+            return Some(VolumeKey::ebs(id.aws_volume_id()));
+        }
+        PodVolume::Untranslated(_) => return None,
+    };
+    let claim = world.claims.get(&ClaimKey::new(pod.key.namespace.clone(), name))?;
+    if matches!(volume, PodVolume::Ephemeral(_)) && claim.owner_pod.as_ref() != Some(&pod.uid) {
+        return None;
+    }
+    let pv = world.persistent_volumes.get(claim.bound_to.as_ref()?)?;
+    if pv.claim.as_ref().is_some_and(|(_, uid)| *uid != claim.uid) {
+        return None;
+    }
+    volume_key_of(pv)
+}
+
+/// Whether only one instance may have the volume: EC2 must allow more, and everything that names it must be
+/// ReadWriteMany and Block.
+pub fn is_exclusive(world: &World, id: &AwsVolumeId) -> bool {
+    if world.volumes.get(id).is_none_or(|volume| !volume.multi_attach_enabled) {
+        return true;
+    }
+    let key = VolumeKey::ebs(id);
+    let inline = world.pods.values().flat_map(|pod| &pod.volumes).any(|volume| match volume {
+        PodVolume::InlineEbs(inline) => {
+            KubernetesVolumeId::parse(&inline.volume_id).is_ok_and(|named| named.aws_volume_id() == id)
+        }
+        PodVolume::Claim(_) | PodVolume::Ephemeral(_) | PodVolume::Untranslated(_) => false,
+    });
+    inline
+        || world
+            .persistent_volumes
+            .values()
+            .filter(|pv| volume_key_of(pv).as_ref() == Some(&key))
+            .any(|pv| !pv.block || !pv.access_modes.contains(&AccessMode::ReadWriteMany))
+}
+
+/// The instance on which a node could be given volumes now: running, and named alike by the Node and its CSINode.
+pub fn usable_instance<'a>(world: &World, node: &'a Node) -> Option<&'a InstanceId> {
+    let instance = instance_of(node)?;
+    let said = world.csi_nodes.get(&node.name)?.drivers.get(&DriverName::ebs())?;
+    let running = world.instances.get(instance).is_some_and(|i| i.state == InstanceState::Running);
+    (running && said == instance.as_str()).then_some(instance)
+}
+
+/// Whether the volume carries, on that node, the unknown mark of its present boot: it is neither attached to it anew nor
+/// released from it until the next boot.
+pub fn is_marked(node: &Node, volume: &VolumeKey) -> bool {
+    match &node.in_use_unknown {
+        UnknownMarks::Unreadable(_) => true,
+        UnknownMarks::Marks(marks) => {
+            marks.get(&volume.unique_name()).is_some_and(|boot| node.boot_id.as_ref().is_none_or(|now| now == boot))
+        }
+    }
+}
