@@ -14,7 +14,5 @@
 #[cfg(feature = "daemon")]
 pub mod config;
 pub mod controller;
-#[cfg(feature = "daemon")]
-pub mod ec2;
 pub mod model;
 pub mod sim;
