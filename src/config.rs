@@ -18,7 +18,7 @@ use crate::controller::policy::{ForceDetach, Settings, UnknownAttachments};
 /// Everything a person can set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// `kubeconfig`; `None`: KUBECONFIG, `~/.kube/config`, or the service account of the pod.
+    /// `kubeconfig`; `None`: the service account of the pod.
     pub kubeconfig: Option<PathBuf>,
     /// `ec2.…`
     pub ec2: Ec2Config,
