@@ -14,5 +14,9 @@
 #[cfg(feature = "daemon")]
 pub mod config;
 pub mod controller;
+#[cfg(feature = "daemon")]
+pub mod daemon;
+#[cfg(feature = "daemon")]
+pub mod ec2;
 pub mod model;
 pub mod sim;

@@ -1,5 +1,3 @@
-//! The EC2 model alone, fault by fault.
-
 use std::time::Duration;
 
 use super::*;
