@@ -18,5 +18,7 @@ pub mod controller;
 pub mod daemon;
 #[cfg(feature = "daemon")]
 pub mod ec2;
+#[cfg(feature = "daemon")]
+pub mod kubernetes;
 pub mod model;
 pub mod sim;

@@ -1,0 +1,87 @@
+//! Building the clients: one for the watches, one for the calls.
+//!
+//! Flow: `daemon` connects once at start. Owns time limits, TLS provider and the retry switch. Must never hand out a
+//! client that retries: kube's own policy would repeat a write for minutes, long after the core took it for dead.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use http::header::{HeaderValue, USER_AGENT};
+use kube::client::ClientBuilder;
+use kube::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::{Client, Config};
+
+/// How long a connection may take to come about; well below the time limit of a call.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// A watch shows a sign of life at least every minute (bookmarks); its own idle guard is stricter, this one catches a
+/// list whose connection died.
+const WATCH_READ_TIMEOUT: Duration = Duration::from_secs(300);
+/// Longer than an attempt, which has its own limit: it only clears dead connections out of the pool.
+const CALL_READ_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Why there is no client.
+#[derive(Debug, thiserror::Error)]
+pub enum KubernetesError {
+    /// The kubeconfig could not be read or is not one.
+    #[error("kubeconfig {path}")]
+    Kubeconfig {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        source: Box<KubeconfigError>,
+    },
+    /// No kubeconfig is set, and the process does not run in a pod with a service account.
+    #[error("no kubeconfig is set and this is not a pod with a service account")]
+    InCluster(#[source] InClusterError),
+    /// The configuration names certificates, keys or an authentication that cannot be used.
+    #[error("cannot build a client for the API server at {url}")]
+    Client {
+        /// The API server.
+        url: String,
+        /// What is wrong.
+        #[source]
+        source: Box<kube::Error>,
+    },
+}
+
+/// The clients of one API server. They share no connection, so that a flood of watch events never delays a write.
+#[derive(Clone)]
+pub struct Clients {
+    /// For [`super::watch_all`].
+    pub watches: Client,
+    /// For [`super::KubernetesClient`].
+    pub calls: Client,
+}
+
+/// Builds the clients from a kubeconfig's current context, or, without one, from the pod's service account. Sends
+/// nothing yet. Must be called on the runtime that will use the clients.
+pub async fn connect(kubeconfig: Option<&Path>) -> Result<Clients, KubernetesError> {
+    // Both TLS providers may be compiled in somewhere below; an error only says that one is chosen already.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let config = match kubeconfig {
+        Some(path) => from_kubeconfig(path)
+            .await
+            .map_err(|source| KubernetesError::Kubeconfig { path: path.to_owned(), source: Box::new(source) })?,
+        None => Config::incluster().map_err(KubernetesError::InCluster)?,
+    };
+    Ok(Clients { watches: client(config.clone(), WATCH_READ_TIMEOUT)?, calls: client(config, CALL_READ_TIMEOUT)? })
+}
+
+async fn from_kubeconfig(path: &Path) -> Result<Config, KubeconfigError> {
+    let kubeconfig = Kubeconfig::read_from(path)?;
+    Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await
+}
+
+fn client(mut config: Config, read_timeout: Duration) -> Result<Client, KubernetesError> {
+    config.default_retry = false;
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    config.read_timeout = Some(read_timeout);
+    // Else the time a pooled connection sat idle counts against the next answer.
+    config.reset_reader_on_write = true;
+    config.headers.push((USER_AGENT, HeaderValue::from_static(concat!("attachd/", env!("CARGO_PKG_VERSION")))));
+    let url = config.cluster_url.to_string();
+    let builder =
+        ClientBuilder::try_from(config).map_err(|source| KubernetesError::Client { url, source: Box::new(source) })?;
+    Ok(builder.build())
+}
