@@ -9,7 +9,9 @@ pub mod backoff;
 pub mod budget;
 pub mod command;
 pub mod desired;
+pub mod devices;
 pub mod event;
+pub mod event_text;
 pub mod policy;
 pub mod queue;
 
