@@ -1,3 +1,5 @@
+//! The configuration: every key, every error, and the annotated defaults.
+
 use super::*;
 
 const ANNOTATED: &str = include_str!("../../config/attachd.yaml");

@@ -7,7 +7,10 @@
 //! for byte. Reaches the core by `ingest`, `plan`, `poll_command` and `next_wake`, and nothing else.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
+pub mod api_server;
 pub mod checkers;
 pub mod dice;
 pub mod driver;
 pub mod ec2;
+pub mod kubelet;
+pub mod workload;

@@ -1,3 +1,5 @@
+//! The EC2 model alone, fault by fault.
+
 use std::time::Duration;
 
 use super::*;
