@@ -1,3 +1,5 @@
+//! The loop with both ends of its channels in hand.
+
 use std::future;
 
 use futures::future::BoxFuture;
