@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
+pub mod cli;
 #[cfg(feature = "daemon")]
 pub mod config;
 pub mod controller;

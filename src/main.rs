@@ -1,5 +1,21 @@
 //! attachd: parses arguments, calls the subcommand, turns an error chain into an exit code.
 
-fn main() -> std::process::ExitCode {
-    std::process::ExitCode::SUCCESS
+use std::io::Write;
+use std::process::ExitCode;
+
+use attachd::cli::CommandLine;
+use clap::Parser;
+
+fn main() -> ExitCode {
+    // Before anything makes a TLS connection; it fails only if a provider is chosen already.
+    #[cfg(feature = "daemon")]
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    match CommandLine::parse().execute() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // With stderr closed there is nobody to tell.
+            let _ = writeln!(std::io::stderr(), "attachd: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
 }
