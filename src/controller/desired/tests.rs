@@ -1,13 +1,24 @@
-//! Cases of the desired state, named by their ids.
+//! What the tests of the desired state share: objects in their plain form, and a way to feed them.
+
+mod cases;
+mod lists;
+mod unresolved;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use smol_str::SmolStr;
 
-use super::*;
-use crate::model::claim::{AccessMode, PersistentVolumeSource};
-use crate::model::ids::{AwsVolumeId, ResourceVersion, VolumeHandle};
-use crate::model::pod::InlineEbs;
+use super::DesiredStateOfWorld;
+use crate::controller::event::{Object, ObjectKey, WatchEvent};
+use crate::controller::policy::Policy;
+use crate::model::claim::{AccessMode, Claim, PersistentVolume, PersistentVolumeSource};
+use crate::model::ids::{
+    AwsVolumeId, ClaimKey, DriverName, NodeName, PersistentVolumeName, PodKey, ResourceVersion, Uid, VolumeHandle,
+    VolumeKey,
+};
+use crate::model::node::CsiDriver;
+use crate::model::pod::{InlineEbs, Pod, PodVolume};
+use crate::model::time::Wall;
 
 const V1: &str = "vol-0aa11";
 
@@ -94,6 +105,7 @@ trait Fed {
     fn pod(&mut self, pod: &Pod);
     fn claim(&mut self, claim: &Claim);
     fn volume(&mut self, volume: &PersistentVolume);
+    fn driver(&mut self, name: &str, attach_required: bool);
     fn delete(&mut self, key: ObjectKey);
     fn wanted(&self, volume: &VolumeKey) -> Vec<(String, String)>;
 }
@@ -107,6 +119,10 @@ impl Fed for DesiredStateOfWorld {
     }
     fn volume(&mut self, volume: &PersistentVolume) {
         self.ingest(&WatchEvent::Applied(Object::PersistentVolume(volume.clone())));
+    }
+    fn driver(&mut self, name: &str, attach_required: bool) {
+        let driver = CsiDriver { name: DriverName::new(name), attach_required };
+        self.ingest(&WatchEvent::Applied(Object::CsiDriver(driver)));
     }
     fn delete(&mut self, key: ObjectKey) {
         self.ingest(&WatchEvent::Deleted(key));
@@ -130,11 +146,14 @@ fn a_on_n1() -> DesiredStateOfWorld {
     desired
 }
 
-#[test]
-fn i_02_static_csi_volume_without_node_affinity_is_wanted_where_the_pod_is() {
-    let desired = a_on_n1();
-    assert_eq!(desired.wanted(&v1()), [on("n1", "a")]);
-    assert_eq!(desired.wanted_on(&node("n1")).collect::<Vec<_>>(), [&v1()]);
-    let source = NewAttachmentSource::PersistentVolume(PersistentVolumeName::new("pv"));
-    assert_eq!(desired.wants(&v1())[0].source, source);
+fn pod_gone(pod: &Pod) -> ObjectKey {
+    ObjectKey::Pod(pod.key.clone(), pod.uid.clone())
+}
+
+fn claim_gone(claim: &Claim) -> ObjectKey {
+    ObjectKey::Claim(claim.key.clone(), claim.uid.clone())
+}
+
+fn volume_gone(volume: &PersistentVolume) -> ObjectKey {
+    ObjectKey::PersistentVolume(volume.name.clone(), volume.uid.clone())
 }
