@@ -94,6 +94,11 @@ impl ApiServer {
         server
     }
 
+    /// Where it and its companions write; a place for the files of the test as well.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     /// The kubeconfig file of a user (`kubectl --kubeconfig` takes it too).
     pub(crate) fn kubeconfig(&self, user: User) -> PathBuf {
         self.directory.join(match user {
