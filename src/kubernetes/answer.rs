@@ -108,3 +108,6 @@ fn absent(call: &KubernetesCall) -> Option<Answer> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

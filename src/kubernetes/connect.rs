@@ -73,7 +73,7 @@ async fn from_kubeconfig(path: &Path) -> Result<Config, KubeconfigError> {
     Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await
 }
 
-fn client(mut config: Config, read_timeout: Duration) -> Result<Client, KubernetesError> {
+pub(super) fn client(mut config: Config, read_timeout: Duration) -> Result<Client, KubernetesError> {
     config.default_retry = false;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.read_timeout = Some(read_timeout);
@@ -84,4 +84,29 @@ fn client(mut config: Config, read_timeout: Duration) -> Result<Client, Kubernet
     let builder =
         ClientBuilder::try_from(config).map_err(|source| KubernetesError::Client { url, source: Box::new(source) })?;
     Ok(builder.build())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn error_of(kubeconfig: Option<&Path>) -> String {
+        let error = connect(kubeconfig).await.err().expect("an error");
+        let mut text = error.to_string();
+        let mut cause = std::error::Error::source(&error);
+        while let Some(error) = cause {
+            text = format!("{text}: {error}");
+            cause = error.source();
+        }
+        text
+    }
+
+    #[tokio::test]
+    async fn an_error_names_the_file_and_what_is_wrong_with_it() {
+        let missing = error_of(Some(Path::new("/nonexistent/kubeconfig"))).await;
+        assert!(missing.starts_with("kubeconfig /nonexistent/kubeconfig: "), "{missing}");
+        let not_one = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+        let wrong = error_of(Some(Path::new(not_one))).await;
+        assert!(wrong.starts_with(&format!("kubeconfig {not_one}: ")), "{wrong}");
+    }
 }

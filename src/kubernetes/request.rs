@@ -244,3 +244,6 @@ fn event_name(object: &str, now: Wall, serial: u64) -> String {
     let stem = object[..end].trim_end_matches(['-', '.']);
     format!("{stem}{suffix}")
 }
+
+#[cfg(test)]
+mod tests;

@@ -474,5 +474,4 @@ fn attachment_error(error: VolumeError) -> AttachmentError {
 }
 
 #[cfg(test)]
-#[path = "translate_tests.rs"]
 mod tests;

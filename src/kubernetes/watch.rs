@@ -61,7 +61,7 @@ pub fn watch_all(client: &Client, sink: &mpsc::Sender<Event>, clock: &Clock) -> 
 fn watch<K: Watched>(tasks: &mut JoinSet<()>, client: &Client, sink: &mpsc::Sender<Event>, clock: &Clock) {
     let sink = Sink { events: sink.clone(), clock: clock.clone() };
     let watch = Watch { client: client.clone(), sink, lists: ListStyle::Streaming, generation: 0 };
-    tasks.spawn(watch.run::<K>());
+    tasks.spawn(watch.run::<K>(DefaultBackoff::default()));
 }
 
 /// Why a list or a watch ended.
@@ -141,8 +141,7 @@ struct Watch {
 }
 
 impl Watch {
-    async fn run<K: Watched>(mut self) {
-        let mut backoff = DefaultBackoff::default();
+    async fn run<K: Watched>(mut self, mut backoff: impl Backoff) {
         let mut from: Option<SmolStr> = None;
         loop {
             let began = Instant::now();
@@ -175,7 +174,6 @@ impl Watch {
     }
 
     async fn list_and_watch<K: Watched>(&mut self) -> End {
-        self.generation += 1;
         let result = match self.lists {
             ListStyle::Streaming => self.streaming_list::<K>().await,
             ListStyle::Paged => self.paged_list::<K>().await,
@@ -184,7 +182,7 @@ impl Watch {
     }
 
     /// A list and then the watch, in one request.
-    async fn streaming_list<K: Watched>(&self) -> Result<End, End> {
+    async fn streaming_list<K: Watched>(&mut self) -> Result<End, End> {
         let params = WatchParams { send_initial_events: true, ..watch_params::<K>() };
         // The empty version makes the list consistent.
         let request = Request::new(K::PATH).watch(&params, "").map_err(Broken::from)?;
@@ -214,7 +212,7 @@ impl Watch {
     }
 
     /// A list in pages; the watch is the next request.
-    async fn paged_list<K: Watched>(&self) -> Result<End, End> {
+    async fn paged_list<K: Watched>(&mut self) -> Result<End, End> {
         self.begin::<K>().await?;
         let mut continue_token = None;
         loop {
@@ -306,7 +304,8 @@ impl Watch {
         }
     }
 
-    async fn begin<K: Watched>(&self) -> Result<(), End> {
+    async fn begin<K: Watched>(&mut self) -> Result<(), End> {
+        self.generation += 1;
         self.sink.send(WatchEvent::Begin { kind: K::KIND, generation: self.generation }).await
     }
 
@@ -368,3 +367,6 @@ fn read<K: Watched>(object: K) -> Option<Object> {
         Object::Unreadable(key)
     }))
 }
+
+#[cfg(test)]
+mod tests;

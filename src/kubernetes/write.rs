@@ -3,6 +3,7 @@
 //! Flow: the executor calls [`KubernetesClient::call`] for each Kubernetes command; `request` builds, `answer` reads.
 //! Owns the time limit of an attempt. Must never retry, queue, or limit: the core owns budgets and order.
 
+use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -22,12 +23,13 @@ pub struct KubernetesClient {
     client: Client,
     clock: Clock,
     events: AtomicU64,
+    attempt_timeout: Duration,
 }
 
 impl KubernetesClient {
     /// A client must be one that does not retry: [`super::Clients::calls`].
     pub fn new(client: Client, clock: Clock) -> Self {
-        Self { client, clock, events: AtomicU64::new(0) }
+        Self { client, clock, events: AtomicU64::new(0), attempt_timeout: ATTEMPT_TIMEOUT }
     }
 
     /// Makes the call, exactly once. Takes at most [`ATTEMPT_TIMEOUT`]. Dropping the future leaves the outcome unknown.
@@ -41,10 +43,11 @@ impl KubernetesClient {
                 return CallResult::NotSent;
             }
         };
-        match tokio::time::timeout(ATTEMPT_TIMEOUT, self.attempt(request)).await {
+        match tokio::time::timeout(self.attempt_timeout, self.attempt(request)).await {
             Ok(Ok((status, body))) => answer::read(call, status, &body),
+            Ok(Err(error)) if is_refused_connection(&error) => CallResult::NotSent,
             Ok(Err(error)) => answer::uncertain(Chain(&error)),
-            Err(_) => answer::uncertain(format_args!("no answer within {} s", ATTEMPT_TIMEOUT.as_secs())),
+            Err(_) => answer::uncertain(format_args!("no answer within {:?}", self.attempt_timeout)),
         }
     }
 
@@ -58,8 +61,21 @@ impl KubernetesClient {
     }
 }
 
+/// Nothing listened: nothing was sent. Only connect(2) answers ECONNREFUSED; a reset may come after the request.
+fn is_refused_connection(error: &kube::Error) -> bool {
+    let mut next: Option<&dyn Error> = Some(error);
+    while let Some(error) = next {
+        let io = error.downcast_ref::<std::io::Error>();
+        if io.is_some_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused) {
+            return true;
+        }
+        next = error.source();
+    }
+    false
+}
+
 /// An error with its causes in one line: that of a connection says nothing without them.
-struct Chain<'a>(&'a dyn std::error::Error);
+struct Chain<'a>(&'a dyn Error);
 
 impl std::fmt::Display for Chain<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -72,3 +88,6 @@ impl std::fmt::Display for Chain<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;
