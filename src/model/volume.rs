@@ -41,6 +41,21 @@ pub enum VolumeState {
     Unknown(SmolStr),
 }
 
+impl VolumeState {
+    /// As EC2 writes it.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Creating => "creating",
+            Self::Available => "available",
+            Self::InUse => "in-use",
+            Self::Deleting => "deleting",
+            Self::Deleted => "deleted",
+            Self::Error => "error",
+            Self::Unknown(text) => text,
+        }
+    }
+}
+
 /// One entry of `Volume.Attachments`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttachmentReading {
@@ -69,6 +84,20 @@ pub enum AttachmentState {
     Detached,
     /// A text this version does not know. Never read as "detached".
     Unknown(SmolStr),
+}
+
+impl AttachmentState {
+    /// As EC2 writes it.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Attaching => "attaching",
+            Self::Attached => "attached",
+            Self::Detaching => "detaching",
+            Self::Busy => "busy",
+            Self::Detached => "detached",
+            Self::Unknown(text) => text,
+        }
+    }
 }
 
 /// One instance as one DescribeInstances answer showed it.
@@ -114,6 +143,21 @@ pub enum InstanceState {
     Stopped,
     /// A text this version does not know.
     Unknown(SmolStr),
+}
+
+impl InstanceState {
+    /// As EC2 writes it.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Pending => "pending",
+            Self::Running => "running",
+            Self::ShuttingDown => "shutting-down",
+            Self::Terminated => "terminated",
+            Self::Stopping => "stopping",
+            Self::Stopped => "stopped",
+            Self::Unknown(text) => text,
+        }
+    }
 }
 
 /// What DescribeInstanceTypes said of one type, as far as attaching needs it.

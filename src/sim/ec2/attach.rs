@@ -135,7 +135,7 @@ impl World {
         }
         let volume = self.volumes.get(id).ok_or_else(|| Ec2Error::volume_not_found(id))?;
         if volume.attachments.is_empty() {
-            return Err(Ec2Error::volume_state(id, volume_state_name(&volume.state)));
+            return Err(Ec2Error::volume_state(id, volume.state.as_str()));
         }
         let attachment = match instance {
             Some(instance) => volume.attachment(instance).ok_or_else(|| Ec2Error::not_attached(id, instance))?,
@@ -162,7 +162,7 @@ fn check_volume(volume: &Volume, instance: &InstanceId) -> Result<(), Ec2Error> 
             Err(Ec2Error::new("AttachmentLimitExceeded", text))
         }
         VolumeState::InUse => Ok(()),
-        _ => Err(Ec2Error::volume_state(&volume.id, volume_state_name(&volume.state))),
+        _ => Err(Ec2Error::volume_state(&volume.id, volume.state.as_str())),
     }
 }
 
@@ -206,17 +206,4 @@ fn is_device_name(device: &DeviceName) -> bool {
         return false;
     };
     first.bytes().all(letter) && (partition.is_empty() || partition.parse::<u8>().is_ok_and(|n| (1..=15).contains(&n)))
-}
-
-/// A volume's state as EC2 writes it.
-pub(super) fn volume_state_name(state: &VolumeState) -> &str {
-    match state {
-        VolumeState::Creating => "creating",
-        VolumeState::Available => "available",
-        VolumeState::InUse => "in-use",
-        VolumeState::Deleting => "deleting",
-        VolumeState::Deleted => "deleted",
-        VolumeState::Error => "error",
-        VolumeState::Unknown(text) => text,
-    }
 }

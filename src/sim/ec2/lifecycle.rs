@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::attach::volume_state_name;
 use super::error::Ec2Error;
 use super::history::History;
 use super::records::{Instance, InstanceView, Volume, VolumeView};
@@ -49,7 +48,7 @@ impl World {
         match volume.state {
             VolumeState::Available | VolumeState::Error => volume.state = VolumeState::Deleting,
             VolumeState::InUse => return Err(Ec2Error::volume_in_use(id)),
-            _ => return Err(Ec2Error::volume_state(id, volume_state_name(&volume.state))),
+            _ => return Err(Ec2Error::volume_state(id, volume.state.as_str())),
         }
         self.note_volume(id);
         let after = self.options.creating.draw(&mut self.dice);
