@@ -22,4 +22,6 @@ pub mod ec2;
 #[cfg(feature = "daemon")]
 pub mod kubernetes;
 pub mod model;
+#[cfg(feature = "daemon")]
+pub mod sandbox;
 pub mod sim;
