@@ -4,6 +4,8 @@
 
 #[cfg(feature = "daemon")]
 pub mod run;
+#[cfg(feature = "daemon")]
+pub mod sandbox;
 
 /// Keeps AWS EBS volumes attached where Kubernetes pods need them, and nowhere else.
 #[derive(Clone, Debug, clap::Parser)]
@@ -20,6 +22,9 @@ pub enum Subcommand {
     #[cfg(feature = "daemon")]
     /// Keep volumes attached where pods need them, until told to end.
     Run(run::RunOptions),
+    #[cfg(feature = "daemon")]
+    /// Serve a modelled EC2 that any AWS client can talk to, with no AWS account.
+    Sandbox(sandbox::SandboxArgs),
 }
 
 impl CommandLine {
@@ -28,6 +33,8 @@ impl CommandLine {
         match self.command {
             #[cfg(feature = "daemon")]
             Subcommand::Run(ref options) => run::run(options),
+            #[cfg(feature = "daemon")]
+            Subcommand::Sandbox(ref args) => sandbox::run(args, &mut std::io::stdout()),
         }
     }
 }
