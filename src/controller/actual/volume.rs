@@ -1,0 +1,33 @@
+//! One volume: what EC2 showed of it, the calls under way for it, and its attachments by node.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::in_flight::CallsInFlight;
+use super::readings::Readings;
+use super::slot::Slot;
+use crate::model::ids::{NodeName, Uid};
+use crate::model::time::Monotonic;
+
+/// One volume.
+#[derive(Debug, Default)]
+pub struct Volume {
+    /// What EC2 showed (EBS only).
+    pub readings: Readings,
+    /// Mutating calls neither answered nor dead (EBS only).
+    pub calls: CallsInFlight,
+    /// Its attachments, wanted or found, by node name.
+    pub slots: BTreeMap<NodeName, Slot>,
+    /// UIDs of VolumeAttachments that this process ended: a late watch event must not bring them back.
+    pub ended: BTreeSet<Uid>,
+    /// Polls since the last call ended, for the interval.
+    pub waiting_since: Option<Monotonic>,
+    /// Nodes that list the volume though no VolumeAttachment of it is known (rule 9).
+    pub listed_only: BTreeSet<NodeName>,
+}
+
+impl Volume {
+    /// Whether nothing is left to remember.
+    pub fn is_forgettable(&self) -> bool {
+        self.slots.is_empty() && self.calls.is_empty() && self.ended.is_empty() && self.listed_only.is_empty()
+    }
+}
