@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::actual::nodes::{NodeRecord, Wish};
+use super::actual::slot::WriteKind;
 use super::backoff::Backoff;
 use super::command::BudgetClass;
 use super::desired::DesiredStateOfWorld;
@@ -42,7 +43,7 @@ pub struct Context {
     /// Deadlines.
     pub timers: Timers,
     /// Delays after failures, per slot and operation.
-    pub backoff: Backoff<BackoffKey>,
+    pub backoff: Backoff<BackoffKey, Operation>,
     /// Commands.
     pub outbox: Outbox,
     /// Events to be written.
@@ -64,6 +65,23 @@ pub enum BackoffKey {
     Node(NodeName),
     /// The finalizer of a PersistentVolume.
     PersistentVolume(VolumeKey),
+}
+
+/// What is tried again: a change of operation starts the delays anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Operation {
+    /// AttachVolume.
+    Attach,
+    /// DetachVolume.
+    Detach,
+    /// The way out: live reads that did not pass.
+    Leave,
+    /// A write to the API server.
+    Write(WriteKind),
+    /// A nodes/status patch.
+    NodePatch,
+    /// Live reads of a node.
+    LiveRead,
 }
 
 impl Context {

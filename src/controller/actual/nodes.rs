@@ -88,6 +88,8 @@ pub enum Wish {
     },
     /// EC2 shows it gone and the node does not report it in use (rule 4).
     Dropped,
+    /// Left as it is: the volume went behind our back while the node reports it in use (rule 4).
+    Keep,
     /// Marked, the list left as it is: before a VolumeAttachment is made over an attachment (rule 9).
     Marked,
 }

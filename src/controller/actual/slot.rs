@@ -185,7 +185,7 @@ pub struct Write {
 }
 
 /// Kinds of writes on behalf of a slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WriteKind {
     /// Adds the finalizer to the PersistentVolume.
     ProtectVolume,

@@ -1,0 +1,164 @@
+//! Rules 9 and 11: what is found and was not made by this process.
+//!
+//! Flow: a VolumeAttachment without our records gets them at first sight; a volume that a node lists though no
+//! VolumeAttachment is left of it gets one, marked first; foreign attachments are led out only where people set so. Must
+//! never confirm or detach an attachment at a device that is recorded nowhere.
+
+use super::attach;
+use super::heal;
+use super::work::Work;
+use crate::controller::actual::in_flight::DEAD_AFTER;
+use crate::controller::actual::nodes::{Identity, Wish};
+use crate::controller::actual::readings::{Sight, attachment_on};
+use crate::controller::actual::slot::{Origin, Slot, WriteKind};
+use crate::controller::command::{KubernetesCall, Recorded};
+use crate::controller::event::Role;
+use crate::controller::policy::Rule;
+use crate::controller::reason::BlockedReason;
+use crate::controller::syncer::instances::Readiness;
+use crate::model::attachment::VolumeAttachment;
+use crate::model::device::DeviceName;
+use crate::model::ids::InstanceId;
+use crate::model::time::{Monotonic, Wall};
+
+/// Takes in a VolumeAttachment as a watch or a write shows it. `lease_start`: for one that this process did not make,
+/// calls of an earlier leader count as under way until W after it.
+pub fn observe(slot: &mut Slot, object: VolumeAttachment, lease_start: Option<Monotonic>, wall: Wall) {
+    let known = slot.object.as_ref().map(|known| known.uid.clone());
+    let made_here = slot.write.is_some_and(|write| write.kind == WriteKind::Create) || slot.heal.is_some();
+    if known.as_ref() != Some(&object.uid) && !made_here {
+        let recorded = slot.recorded.take().filter(|_| slot.vanished);
+        let confirmed = slot.confirmed.take();
+        slot.forget_object();
+        slot.recorded = recorded;
+        slot.confirmed = confirmed.filter(|_| slot.recorded.is_some());
+        slot.inherited_until = lease_start.map(|start| start + DEAD_AFTER);
+    }
+    slot.vanished = false;
+    slot.ever_attached |= object.status.attached;
+    let device = object.device.clone().or_else(|| object.status.device_path.clone());
+    if let (Some(instance), Some(node_uid), Some(device)) = (object.instance(), object.node_uid.clone(), device) {
+        slot.recorded = Some(Recorded { instance, node_uid, device });
+    }
+    match (&object.unmounted, &slot.unmounted_word) {
+        (Some(boot), Some((known, _))) if boot.as_str() == known.as_str() => {}
+        (Some(boot), _) => slot.unmounted_word = Some((boot.as_str().into(), wall)),
+        (None, _) => slot.unmounted_word = None,
+    }
+    slot.object = Some(object);
+}
+
+/// What the records of a found VolumeAttachment lack is filled in: the instance and the Node UID at first sight, the
+/// device its status names. Returns whether it is complete.
+pub fn complete(slot: &mut Slot, work: &mut Work<'_>) -> bool {
+    let Some(object) = slot.object.clone() else { return true };
+    let recorded_there = object.node_id.is_some() && object.node_uid.is_some() && object.device.is_some();
+    if recorded_there && (object.has_attacher_finalizer() || object.deleting.is_some()) {
+        return true;
+    }
+    if slot.recorded.is_none()
+        && let Some(recorded) = fill_in(slot, work, &object)
+    {
+        slot.recorded = Some(recorded);
+    }
+    if object.deleting.is_some() || work.record().is_some_and(|record| record.is_held(work.now().monotonic)) {
+        return true;
+    }
+    let Some(recorded) = slot.recorded.clone() else { return false };
+    let mut finalizers = object.finalizers.clone();
+    if !object.has_attacher_finalizer() {
+        finalizers.push(object.driver.attacher_finalizer().into());
+    }
+    let call = KubernetesCall::RecordAttachment {
+        name: object.name,
+        uid: object.uid,
+        resource_version: object.resource_version,
+        finalizers,
+        recorded,
+    };
+    work.write(slot, Role::Attacher, WriteKind::Record, call);
+    false
+}
+
+fn fill_in(slot: &mut Slot, work: &mut Work<'_>, object: &VolumeAttachment) -> Option<Recorded> {
+    let now = work.now().monotonic;
+    let node = work.node_object().map(|node| node.uid.clone());
+    let instance = object.instance().or_else(|| match work.record().map(|record| record.identity()) {
+        Some(Identity::Instance(instance)) => Some(instance),
+        _ => None,
+    })?;
+    let node_uid = object.node_uid.clone().or(node)?;
+    if let Some(device) = object.device.clone().or_else(|| object.status.device_path.clone()) {
+        return Some(Recorded { instance, node_uid, device });
+    }
+    if object.deleting.is_some() {
+        return None;
+    }
+    match work.ctx.syncer.instances.ready(&instance, now) {
+        Readiness::Ready(_) => {}
+        Readiness::Asked => {
+            slot.block(BlockedReason::InstanceNotVisible, now);
+            return None;
+        }
+        Readiness::NotVisible(again) => {
+            work.ctx.wake_volume(work.key, again, "instance not visible");
+            return None;
+        }
+    }
+    let device = work.ctx.syncer.instances.record(&instance).devices.choose(now).ok()?;
+    work.ctx.syncer.instances.record(&instance).devices.reserve(&device, now);
+    Some(Recorded { instance, node_uid, device })
+}
+
+/// A node lists the volume though no VolumeAttachment is left of it (or people set that foreign attachments are led out):
+/// if consistent reads show it attached there, one is made over it, the mark acknowledged before.
+pub fn listed_only(slot: &mut Slot, work: &mut Work<'_>) {
+    let now = work.now().monotonic;
+    let Some(Identity::Instance(instance)) = work.record().map(|record| record.identity()) else {
+        return slot.block(BlockedReason::NodeGone, now);
+    };
+    if work.has_call(Some(&instance)) || work.record().is_some_and(|record| record.is_held(now)) {
+        return slot.block(BlockedReason::CallInFlight, now);
+    }
+    if !work.volume.readings.are_consistent() {
+        work.poll_for_consistency();
+        return slot.block(BlockedReason::VolumeNotRead, now);
+    }
+    match attached_device(work, &instance) {
+        Some(device) => make_over(slot, work, instance, device),
+        None => {
+            let in_use = work.node_object().is_some_and(|node| node.volumes_in_use.contains(work.name));
+            if in_use {
+                work.ctx.wake_volume_in(work.key, std::time::Duration::from_secs(10), "listed, gone and in use");
+                return slot.block(BlockedReason::InUse, now);
+            }
+            if work.is_listed() {
+                return work.wish(Wish::Dropped);
+            }
+            work.unwish();
+            work.volume.listed_only.remove(work.node);
+        }
+    }
+}
+
+fn attached_device(work: &Work<'_>, instance: &InstanceId) -> Option<DeviceName> {
+    match work.volume.readings.current()? {
+        Sight::Seen(volume) => attachment_on(volume, instance)?.device.clone(),
+        Sight::Missing => None,
+    }
+}
+
+fn make_over(slot: &mut Slot, work: &mut Work<'_>, instance: InstanceId, device: DeviceName) {
+    let now = work.now().monotonic;
+    if !work.is_marked() && work.ctx.policy.holds(Rule::MarkBeforeAdopt) {
+        work.wish(Wish::Marked);
+        return slot.block(BlockedReason::Writing, now);
+    }
+    let Some(node_uid) = work.node_object().map(|node| node.uid.clone()) else { return };
+    let Some(source) = heal::source_of(slot, work) else {
+        work.ctx.wake_volume_in(work.key, std::time::Duration::from_secs(60), "no source");
+        return slot.block(BlockedReason::HeldByUnknownAttachment { instance: Some(instance), device: device.to_string() }, now);
+    };
+    let recorded = Recorded { instance, node_uid, device };
+    attach::create(slot, work, &source, recorded, Origin::MadeOver);
+}

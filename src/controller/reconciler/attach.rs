@@ -1,0 +1,399 @@
+//! Rule 5: the way of an attachment from a wish to a listed volume.
+//!
+//! Order: decided (instance, zone, access, device) → PersistentVolume finalizer → VolumeAttachment with everything
+//! recorded in its create → AttachVolume → confirmed by DescribeVolumes → status → `volumesAttached`. Each step looks at
+//! what is so, not at what was done last, so a crash anywhere resumes here. Must never send AttachVolume while anything
+//! may still hold the volume, nor repeat it blindly.
+
+use std::time::Duration;
+
+use super::holders;
+use super::work::Work;
+use crate::controller::actual::in_flight::{AttachSend, CallEnd, CallKind};
+use crate::controller::actual::nodes::{Identity, Wish};
+use crate::controller::actual::readings::Sight;
+use crate::controller::actual::slot::{Confirmation, NewSource, Origin, Slot, WriteKind};
+use crate::controller::command::{
+    AttachmentStatusChange, BudgetClass, Call, Ec2Call, KubernetesCall, NewAttachment, Recorded,
+};
+use crate::controller::context::Operation;
+use crate::controller::desired::AccessCheck;
+use crate::controller::event::Role;
+use crate::controller::outbox::Pending;
+use crate::controller::policy::Rule;
+use crate::controller::reason::BlockedReason;
+use crate::controller::syncer::instances::Readiness;
+use crate::model::ids::{AttachmentKey, InstanceId};
+use crate::model::volume::{AttachmentState, VolumeState};
+
+/// A read older than this is taken again before a VolumeAttachment is made.
+const READ_MAX_AGE: Duration = Duration::from_secs(15);
+/// EC2's clock may be this much behind ours (and writes whole seconds).
+const ATTACH_TIME_SLACK: Duration = Duration::from_secs(60);
+/// Listed this long after the confirmation, if the node has not listed the volume in use before: earlier only throws the
+/// kubelet into back-off (its status comes every 10 s).
+const LIST_AFTER: Duration = Duration::from_secs(12);
+/// Attaching for longer than this is stuck.
+const NAMES_TRIED_MAX: u32 = 12;
+
+/// Advances the attachment of an EBS volume that is wanted on the node and whose turn it is.
+pub fn attach(slot: &mut Slot, work: &mut Work<'_>, source: &NewSource) {
+    let now = work.now().monotonic;
+    let instance = match identity(work) {
+        Ok(instance) => instance,
+        Err(reason) => return slot.block(reason, now),
+    };
+    if slot.object.is_none() {
+        return make(slot, work, source, &instance);
+    }
+    if slot.confirmed.is_some() {
+        return uphold(slot, work);
+    }
+    if let Some(confirmation) = confirm(slot, work) {
+        slot.confirmed = Some(confirmation);
+        slot.ever_attached = true;
+        slot.refused_devices = 0;
+        slot.unlisted = false;
+        work.succeed();
+        let device = slot.recorded.as_ref().map(|recorded| recorded.device.clone());
+        if let Some(device) = device {
+            work.ctx.syncer.instances.record(&instance).devices.confirmed(&device, now);
+        }
+        return uphold(slot, work);
+    }
+    send(slot, work, &instance);
+}
+
+/// The instance behind the node, or why it cannot be told (rule 19).
+pub fn identity(work: &Work<'_>) -> Result<InstanceId, BlockedReason> {
+    let Some(record) = work.record() else { return Err(BlockedReason::NodeGone) };
+    match record.identity() {
+        Identity::Instance(instance) => Ok(instance),
+        Identity::NoNode => Err(BlockedReason::NodeGone),
+        Identity::NoProviderId => Err(BlockedReason::NoProviderId),
+        Identity::NotAnInstance => Err(BlockedReason::NotAnInstance),
+        Identity::NotRegistered => Err(BlockedReason::DriverNotRegistered),
+        Identity::Mismatch => Err(BlockedReason::IdentityMismatch),
+    }
+}
+
+/// Decides everything that can be decided before EC2 is called, then makes the VolumeAttachment. What cannot be decided
+/// gets none.
+fn make(slot: &mut Slot, work: &mut Work<'_>, source: &NewSource, instance: &InstanceId) {
+    let now = work.now().monotonic;
+    if let AccessCheck::Refused { reason } = work.ctx.desired.access(work.key) {
+        return slot.block(BlockedReason::AccessMode(reason.to_string()), now);
+    }
+    if call_in_the_way(work, instance) {
+        return slot.block(BlockedReason::CallInFlight, now);
+    }
+    let fresh = work.volume.readings.began().is_some_and(|began| now.saturating_since(began) <= READ_MAX_AGE);
+    if !fresh && work.ctx.policy.holds(Rule::ReadBeforeActing) {
+        work.ctx.want_read(work.key, now);
+        return slot.block(BlockedReason::VolumeNotRead, now);
+    }
+    if let Err(reason) = holders::free_for(work, instance) {
+        work.poll();
+        return slot.block(reason, now);
+    }
+    let cards = match work.ctx.syncer.instances.ready(instance, now) {
+        Readiness::Ready(cards) => cards,
+        Readiness::Asked => return slot.block(BlockedReason::InstanceNotVisible, now),
+        Readiness::NotVisible(again) => {
+            work.ctx.wake_volume(work.key, again, "instance not visible");
+            return slot.block(BlockedReason::InstanceNotVisible, now);
+        }
+    };
+    if let Err(reason) = zones_agree(work, instance) {
+        return slot.block(reason, now);
+    }
+    if let Err(reason) = protected(slot, work, source) {
+        return slot.block(reason, now);
+    }
+    if slot.write.is_some() {
+        return;
+    }
+    let Some(node_uid) = work.node_object().map(|node| node.uid.clone()) else { return };
+    let Ok(device) = work.ctx.syncer.instances.record(instance).devices.choose(now) else {
+        work.ctx.syncer.instances.distrust(instance);
+        work.fail(Operation::Attach, crate::controller::backoff::Pace::Slow);
+        return slot.block(BlockedReason::NoFreeDevice, now);
+    };
+    let _ = cards;
+    let recorded = Recorded { instance: instance.clone(), node_uid, device };
+    let origin = if work.volume.readings.shows_free() { Origin::MadeFree } else { Origin::MadeOver };
+    create(slot, work, source, recorded, origin);
+}
+
+/// Sends the create of a VolumeAttachment with everything recorded in it.
+pub fn create(slot: &mut Slot, work: &mut Work<'_>, source: &NewSource, recorded: Recorded, origin: Origin) {
+    let key = AttachmentKey { volume: work.key.clone(), node: work.node.clone() };
+    let new = NewAttachment { key, source: source.clone(), recorded: Some(recorded.clone()) };
+    work.write(slot, Role::AttachDetach, WriteKind::Create, KubernetesCall::CreateAttachment(new));
+    if slot.write.is_some_and(|write| write.kind == WriteKind::Create) {
+        let now = work.now().monotonic;
+        work.ctx.syncer.instances.record(&recorded.instance).devices.reserve(&recorded.device, now);
+        slot.recorded = Some(recorded);
+        slot.origin = origin;
+        slot.source = Some(source.clone());
+    }
+}
+
+/// Volume and node are in one zone; refused before EC2 is called otherwise.
+fn zones_agree(work: &mut Work<'_>, instance: &InstanceId) -> Result<(), BlockedReason> {
+    let Some(volume) = work.volume.readings.last_seen().map(|volume| volume.zone.clone()) else { return Ok(()) };
+    let zone = work.ctx.syncer.instances.record(instance).zone.clone();
+    let Some(node) = zone.or_else(|| work.node_object().and_then(|node| node.zone.clone())) else { return Ok(()) };
+    if volume == node {
+        return Ok(());
+    }
+    Err(BlockedReason::ZoneMismatch { volume: volume.to_string(), node: node.to_string() })
+}
+
+/// The PersistentVolume carries the attacher's finalizer, acknowledged; writes it if not.
+fn protected(slot: &mut Slot, work: &mut Work<'_>, source: &NewSource) -> Result<(), BlockedReason> {
+    let NewSource::PersistentVolume(name) = source else { return Ok(()) };
+    let finalizer = work.key.driver.attacher_finalizer();
+    let Some(volume) = work.ctx.desired.persistent_volume(name) else { return Err(BlockedReason::VolumeNotRead) };
+    if volume.finalizers.iter().any(|f| *f == finalizer) {
+        return Ok(());
+    }
+    if volume.deleting {
+        return Err(BlockedReason::PersistentVolumeDeleting);
+    }
+    let mut finalizers = volume.finalizers.clone();
+    finalizers.push(finalizer.into());
+    let call = KubernetesCall::SetPersistentVolumeFinalizers {
+        name: name.clone(),
+        uid: volume.uid.clone(),
+        resource_version: volume.resource_version.clone(),
+        finalizers,
+    };
+    work.write(slot, Role::Attacher, WriteKind::ProtectVolume, call);
+    Err(BlockedReason::Writing)
+}
+
+/// Whether EC2 confirms the attachment: this instance, the recorded device, attached, and not an older attachment than
+/// the one this process asked for.
+fn confirm(slot: &mut Slot, work: &mut Work<'_>) -> Option<Confirmation> {
+    let recorded = slot.recorded.as_ref()?;
+    let volume = work.volume.readings.volume()?;
+    let attachment = volume.attachments.iter().find(|a| a.instance.as_ref() == Some(&recorded.instance))?;
+    let same_device = attachment.device.as_ref().is_some_and(|device| device.slot() == recorded.device.slot());
+    if !same_device && work.ctx.policy.holds(Rule::ConfirmByDevice) {
+        return None;
+    }
+    if attachment.state != AttachmentState::Attached && work.ctx.policy.holds(Rule::ListOnlyConfirmed) {
+        return None;
+    }
+    if volume.attachments.len() > 1 && !volume.multi_attach_enabled {
+        return None;
+    }
+    match &slot.attach_sent {
+        Some(sent) if work.ctx.policy.holds(Rule::ConfirmByAttachTime) => {
+            let time = attachment.attach_time?;
+            if Some(time) == sent.time_before || time < sent.at - ATTACH_TIME_SLACK {
+                return None;
+            }
+        }
+        Some(_) => {}
+        // Nothing sent by this process: taken over, on reads that agree; one is enough where the status says so already.
+        None => {
+            let stated = slot.object.as_ref().is_some_and(|object| object.status.attached);
+            if !stated && !work.volume.readings.are_consistent() {
+                work.poll_for_consistency();
+                return None;
+            }
+        }
+    }
+    Some(Confirmation {
+        device: attachment.device.clone().unwrap_or_else(|| recorded.device.clone()),
+        attach_time: attachment.attach_time,
+        at: work.now().monotonic,
+    })
+}
+
+/// AttachVolume, if nothing speaks against it; polls while something is under way.
+fn send(slot: &mut Slot, work: &mut Work<'_>, instance: &InstanceId) {
+    let now = work.now();
+    if call_in_the_way(work, instance) {
+        if !work.volume.calls.any_unanswered() {
+            work.poll();
+        }
+        if let Some(at) = work.volume.calls.next_death() {
+            work.ctx.wake_volume(work.key, at, "call dead");
+        }
+        return slot.block(BlockedReason::WaitingForEc2, now.monotonic);
+    }
+    if work.shown(slot).is_some() {
+        work.poll();
+        return slot.block(BlockedReason::WaitingForEc2, now.monotonic);
+    }
+    if let Err(reason) = holders::free_for(work, instance) {
+        work.poll();
+        return slot.block(reason, now.monotonic);
+    }
+    let answered_done = slot.attach_sent.as_ref().is_some_and(|sent| sent.end == Some(CallEnd::Done));
+    if answered_done && work.ctx.policy.holds(Rule::NoBlindRepeatAttach) && !work.volume.readings.are_consistent() {
+        work.poll();
+        return slot.block(BlockedReason::WaitingForEc2, now.monotonic);
+    }
+    let Some(recorded) = slot.recorded.clone() else { return };
+    let other_uid = work.node_object().is_none_or(|node| node.uid != recorded.node_uid);
+    if other_uid && work.ctx.policy.holds(Rule::AttachNeedsRecordedUid) {
+        return slot.block(BlockedReason::OtherNodeObject, now.monotonic);
+    }
+    if work.is_marked() {
+        return slot.block(BlockedReason::InUseUnknown, now.monotonic);
+    }
+    if answered_done {
+        slot.attach_sent = None;
+        work.fail(Operation::Attach, crate::controller::backoff::Pace::Fast);
+    }
+    if !work.backoff_over(slot, Operation::Attach) {
+        return;
+    }
+    if slot.refused_devices > NAMES_TRIED_MAX {
+        return slot.block(BlockedReason::NoFreeDevice, now.monotonic);
+    }
+    if taken_by_another(work, &recorded) {
+        return rename(slot, work);
+    }
+    let Some(permit) = work.ctx.permit(Role::Attacher) else {
+        return slot.block(BlockedReason::NotLeading, now.monotonic);
+    };
+    let target = work.target();
+    if !work.ctx.ask(BudgetClass::Attach, target) {
+        return slot.block(BlockedReason::Budget, now.monotonic);
+    }
+    let Some(id) = work.id.cloned() else { return };
+    let card = card_for(work, instance);
+    let call = Ec2Call::AttachVolume { volume: id, instance: instance.clone(), device: recorded.device.clone(), card };
+    let pending =
+        Pending::Attach { volume: work.key.clone(), node: work.node.clone(), device: recorded.device.clone() };
+    let command = work.ctx.outbox.push(BudgetClass::Attach, permit, Call::Ec2(call), pending);
+    work.volume.calls.open(command, CallKind::Attach, instance.clone(), now);
+    let time_before = work.volume.readings.volume().and_then(|volume| {
+        volume.attachments.iter().find(|a| a.instance.as_ref() == Some(instance)).and_then(|a| a.attach_time)
+    });
+    slot.attach_sent = Some(AttachSend { at: now.wall, time_before, device: recorded.device, end: None });
+    slot.block(BlockedReason::WaitingForEc2, now.monotonic);
+}
+
+/// A call to this instance that is neither answered nor dead: an AttachVolume is not repeated, and a DetachVolume may land
+/// later and undo a newer attachment.
+fn call_in_the_way(work: &Work<'_>, instance: &InstanceId) -> bool {
+    let policy = &work.ctx.policy;
+    work.volume.calls.iter().any(|call| {
+        call.instance == *instance
+            && match call.kind {
+                CallKind::Attach => policy.holds(Rule::NoBlindRepeatAttach),
+                CallKind::Detach => policy.holds(Rule::SameInstanceWaits),
+            }
+    })
+}
+
+fn card_for(work: &mut Work<'_>, instance: &InstanceId) -> Option<u32> {
+    let now = work.now().monotonic;
+    match work.ctx.syncer.instances.ready(instance, now) {
+        Readiness::Ready(cards) => work.ctx.syncer.instances.record(instance).devices.choose_card(cards),
+        _ => None,
+    }
+}
+
+/// Whether another volume of ours took the recorded device since (a name is reserved only in memory).
+fn taken_by_another(work: &mut Work<'_>, recorded: &Recorded) -> bool {
+    work.ctx.syncer.instances.record(&recorded.instance).devices.is_blocked(&recorded.device)
+}
+
+/// Records the next device name; only then AttachVolume is sent with it.
+pub fn rename(slot: &mut Slot, work: &mut Work<'_>) {
+    let now = work.now().monotonic;
+    let Some(recorded) = slot.recorded.clone() else { return };
+    let Some(object) = slot.object.clone() else { return };
+    let Ok(device) = work.ctx.syncer.instances.record(&recorded.instance).devices.choose(now) else {
+        return slot.block(BlockedReason::NoFreeDevice, now);
+    };
+    let recorded = Recorded { device, ..recorded };
+    let call = KubernetesCall::RecordAttachment {
+        name: object.name,
+        uid: object.uid,
+        resource_version: object.resource_version,
+        finalizers: object.finalizers,
+        recorded: recorded.clone(),
+    };
+    work.write(slot, Role::Attacher, WriteKind::Record, call);
+    if slot.write.is_some_and(|write| write.kind == WriteKind::Record) {
+        work.ctx.syncer.instances.record(&recorded.instance).devices.reserve(&recorded.device, now);
+    }
+}
+
+/// Keeps what EC2 confirmed reported: the status, then the list.
+fn uphold(slot: &mut Slot, work: &mut Work<'_>) {
+    let now = work.now().monotonic;
+    let Some(confirmed) = slot.confirmed.clone() else { return };
+    if lost(slot, work) {
+        return;
+    }
+    let stated = slot.object.as_ref().is_some_and(|object| {
+        object.status.attached && object.status.device_path.as_ref() == Some(&confirmed.device)
+    });
+    if !stated {
+        let change = AttachmentStatusChange::Attached { device_path: confirmed.device };
+        return work.write_status(slot, WriteKind::StatusAttached, change);
+    }
+    list(slot, work, confirmed.at + LIST_AFTER);
+    if work.is_listed() {
+        slot.ever_listed = true;
+        slot.unlisted = false;
+        slot.blocked = None;
+        if !slot.announced {
+            slot.announced = true;
+            work.ctx.notes.attached(work.ctx.desired.wants(work.key), work.node, work.key);
+        }
+    } else {
+        slot.block(BlockedReason::Writing, now);
+    }
+}
+
+/// Wishes the volume listed; marked where it may be mounted without the kubelet reporting it.
+pub fn list(slot: &Slot, work: &mut Work<'_>, not_before: crate::model::time::Monotonic) {
+    let node_uid = slot.recorded_uid().cloned();
+    work.wish(Wish::Listed { node_uid, not_before, mark: slot.forced });
+    let waits = work.node_object().is_some_and(|node| !node.volumes_in_use.contains(work.name)) && !work.is_listed();
+    if waits && not_before > work.now().monotonic {
+        let node = work.node.clone();
+        work.ctx.timers.arm(crate::controller::timer::TimerKey::Node(node), not_before, "list before in use");
+    }
+}
+
+/// A confirmed attachment that three consistent reads show gone: the status is corrected, and it is attached anew under
+/// another device name. While the node reports the volume in use it stays listed (rule 4).
+fn lost(slot: &mut Slot, work: &mut Work<'_>) -> bool {
+    let gone = match work.volume.readings.current() {
+        None => return false,
+        Some(Sight::Seen(volume)) => {
+            work.shown(slot).is_none() && !(volume.state == VolumeState::InUse && volume.attachments.is_empty())
+        }
+        Some(Sight::Missing) => true,
+    };
+    if !gone {
+        return false;
+    }
+    if !work.volume.readings.prove_silent_detach() {
+        work.poll_silent();
+        return false;
+    }
+    let now = work.now().monotonic;
+    if let Some(recorded) = &slot.recorded {
+        work.ctx.syncer.instances.record(&recorded.instance).devices.block(&recorded.device, now);
+    }
+    slot.confirmed = None;
+    slot.attach_sent = None;
+    slot.announced = false;
+    let in_use = work.node_object().is_some_and(|node| node.volumes_in_use.contains(work.name));
+    work.wish(if in_use { Wish::Keep } else { Wish::Dropped });
+    work.ctx.notes.silent_detach(work.key, work.node, slot.object.as_ref());
+    work.write_status(slot, WriteKind::StatusDetached, AttachmentStatusChange::Detached);
+    true
+}

@@ -1,0 +1,151 @@
+//! Rule 6 from the delete on, and rule 7: DetachVolume, EC2's confirmation, the end of the VolumeAttachment.
+//!
+//! Flow: entered when the ladder was climbed and the VolumeAttachment is Terminating (or gone without its finalizer).
+//! DetachVolume names instance and recorded device, never Force, and is not repeated blindly. Must never remove the
+//! finalizer before EC2 confirmed the end and every call made under the object is answered or dead.
+
+use super::work::Work;
+use crate::controller::actual::in_flight::{CallEnd, CallKind};
+use crate::controller::actual::slot::{DetachSent, Slot, WriteKind};
+use crate::controller::command::{BudgetClass, Call, Ec2Call, KubernetesCall};
+use crate::controller::context::Operation;
+use crate::controller::event::Role;
+use crate::controller::outbox::Pending;
+use crate::controller::policy::Rule;
+use crate::controller::reason::BlockedReason;
+use crate::model::volume::AttachmentState;
+
+/// Advances a detach that was cleared (or ordered, where this process has not the role attach-detach).
+pub fn finish(slot: &mut Slot, work: &mut Work<'_>) {
+    let now = work.now().monotonic;
+    if slot.recorded.is_none() {
+        // It never had an instance: nothing was ever sent under it.
+        return end(slot, work);
+    }
+    if work.is_confirmed_free(slot) {
+        return end(slot, work);
+    }
+    if work.volume.calls.any_unanswered() {
+        return slot.block(BlockedReason::CallInFlight, now);
+    }
+    if work.volume.readings.current().is_none() {
+        if !sendable_without_reading(slot, work) {
+            work.poll();
+            return slot.block(BlockedReason::VolumeNotRead, now);
+        }
+        return send(slot, work);
+    }
+    match work.shown(slot).map(|attachment| attachment.state.clone()) {
+        Some(AttachmentState::Attached | AttachmentState::Attaching) if may_send(slot, work) => send(slot, work),
+        Some(_) => {
+            work.poll();
+            slot.block(BlockedReason::WaitingForEc2, now);
+        }
+        None => {
+            let after_done = slot.detach_sent == DetachSent::Sent;
+            if after_done { work.poll() } else { work.poll_for_consistency() }
+            if after_done {
+                work.poll_for_consistency();
+            }
+            slot.block(BlockedReason::WaitingForEc2, now);
+        }
+    }
+}
+
+/// The usual way: EC2 confirmed the attachment earlier and nothing happened since; the read that shows it may be old.
+fn sendable_without_reading(slot: &Slot, work: &Work<'_>) -> bool {
+    slot.confirmed.is_some() && slot.detach_sent == DetachSent::Nothing && work.volume.calls.is_empty()
+}
+
+/// Not before the last DetachVolume is answered or dead, nor after Done before consistent reads show it attached again.
+fn may_send(slot: &Slot, work: &Work<'_>) -> bool {
+    let Some(instance) = slot.instance() else { return false };
+    if work.has_call(Some(instance)) {
+        return false;
+    }
+    match work.volume.calls.last() {
+        Some(last) if last.kind == CallKind::Detach && last.instance == *instance && last.end == CallEnd::Done => {
+            work.volume.readings.are_consistent()
+        }
+        _ => true,
+    }
+}
+
+fn send(slot: &mut Slot, work: &mut Work<'_>) {
+    let now = work.now();
+    if !work.backoff_over(slot, Operation::Detach) {
+        return;
+    }
+    let (Some(recorded), Some(id)) = (slot.recorded.clone(), work.id.cloned()) else { return };
+    let Some(permit) = work.ctx.permit(Role::Attacher) else {
+        return slot.block(BlockedReason::NotLeading, now.monotonic);
+    };
+    let frees = work.ctx.desired.wants(work.key).iter().any(|want| want.node != *work.node);
+    let class = if frees { BudgetClass::Frees } else { BudgetClass::Detach };
+    let target = work.target();
+    if !work.ctx.ask(class, target) {
+        return slot.block(BlockedReason::Budget, now.monotonic);
+    }
+    let call =
+        Ec2Call::DetachVolume { volume: id, instance: recorded.instance.clone(), device: recorded.device.clone() };
+    let pending = Pending::Detach { volume: work.key.clone(), node: work.node.clone() };
+    let command = work.ctx.outbox.push(class, permit, Call::Ec2(call), pending);
+    work.volume.calls.open(command, CallKind::Detach, recorded.instance, now);
+    // Until its answer says otherwise, it may have its effect: the volume is unusable here until attached anew.
+    slot.detach_sent = DetachSent::Sent;
+    if work.ctx.policy.holds(Rule::UnusableAfterDetach) {
+        slot.confirmed = None;
+    }
+    slot.block(BlockedReason::WaitingForEc2, now.monotonic);
+}
+
+/// EC2 confirmed the end: the finalizer goes, and with it the object, once every call under it is answered or dead.
+pub fn end(slot: &mut Slot, work: &mut Work<'_>) {
+    let now = work.now().monotonic;
+    if work.has_call(slot.instance()) && work.ctx.policy.holds(Rule::FinalizerUntilCallsDead) {
+        if let Some(at) = work.volume.calls.next_death() {
+            work.ctx.wake_volume(work.key, at, "call dead");
+        }
+        return slot.block(BlockedReason::CallInFlight, now);
+    }
+    if let Some(until) = work.inherited_wait(slot) {
+        work.ctx.wake_volume(work.key, until, "inherited calls dead");
+        return slot.block(BlockedReason::InheritedCalls, now);
+    }
+    let Some(object) = slot.object.clone() else { return close(slot, work) };
+    let finalizer = object.driver.attacher_finalizer();
+    if !object.finalizers.iter().any(|f| *f == finalizer) {
+        // Somebody else's finalizer keeps it: nothing of ours is left to do.
+        return close(slot, work);
+    }
+    let finalizers = object.finalizers.iter().filter(|f| **f != finalizer).cloned().collect();
+    let call = KubernetesCall::SetAttachmentFinalizers {
+        name: object.name,
+        uid: object.uid,
+        resource_version: object.resource_version,
+        finalizers,
+    };
+    slot.finish_asked = true;
+    work.write(slot, Role::Attacher, WriteKind::Finish, call);
+}
+
+/// The slot's attachment is over.
+pub fn close(slot: &mut Slot, work: &mut Work<'_>) {
+    if let Some(object) = &slot.object {
+        work.volume.ended.insert(object.uid.clone());
+    }
+    let now = work.now().monotonic;
+    if let Some(recorded) = &slot.recorded {
+        let devices = &mut work.ctx.syncer.instances.record(&recorded.instance).devices;
+        if slot.forced || slot.ever_listed && work.node_object().is_some_and(|n| n.volumes_in_use.contains(work.name)) {
+            devices.block(&recorded.device, now);
+        } else {
+            devices.release(&recorded.device, now);
+        }
+    }
+    slot.forget_object();
+    work.unwish();
+    work.succeed();
+    work.ctx.dirty_nodes.insert(work.node.clone());
+    work.ctx.dirty_volumes.insert(work.key.clone());
+}

@@ -1,0 +1,363 @@
+//! The reconciler: what differs between desired and actual for one volume, and the next step of each of its operations.
+//!
+//! Flow: `plan` calls [`reconcile`] for every dirty volume. It looks at what pods want, what VolumeAttachments are there,
+//! what EC2 showed and what is under way, and advances each slot as far as it goes. It decides nothing about lists beyond
+//! wishes (`report::node_status` does). Must never act on a volume before every watch has synced and the guard is held.
+
+mod adopt;
+mod attach;
+mod conflict;
+mod detach;
+mod fencing;
+mod heal;
+mod holders;
+mod leave;
+mod other_driver;
+pub mod outcome;
+mod protection;
+mod work;
+
+pub use adopt::observe;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::actual::in_flight::DEAD_AFTER;
+use super::actual::slot::Slot;
+use super::actual::volume::Volume;
+use super::context::Context;
+use super::event::Role;
+use super::policy::{Rule, UnknownAttachments};
+use super::reason::BlockedReason;
+use crate::model::attachment::NewAttachmentSource;
+use crate::model::ids::{AwsVolumeId, NodeName, UniqueVolumeName, VolumeKey};
+use crate::model::time::Wall;
+use work::Work;
+
+/// A multi-attach wait that ends sooner is no news.
+const MULTI_ATTACH_NEWS_AFTER: Duration = Duration::from_secs(15);
+
+/// One node that wants the volume.
+#[derive(Clone, Debug)]
+struct Wanted {
+    bound_at: Wall,
+    source: NewAttachmentSource,
+}
+
+/// Advances every operation of one volume as far as it goes.
+pub fn reconcile(key: &VolumeKey, volume: &mut Volume, ctx: &mut Context) {
+    if !ctx.is_synced() || ctx.leading_since.is_none() {
+        return;
+    }
+    let id = key.aws_volume_id();
+    let name = key.unique_name();
+    expire(key, volume, ctx);
+    let wanted = wanted_nodes(key, volume, ctx);
+    for node in wanted.keys() {
+        open_slot(key, volume, ctx, node);
+    }
+    let turn = whose_turn(volume, ctx, &wanted, id.as_ref());
+    let mut nodes: Vec<NodeName> = volume.slots.keys().cloned().collect();
+    // The one whose turn it is comes last: what frees the volume goes before.
+    nodes.sort_by_key(|node| turn.as_ref() == Some(node));
+    for node in nodes {
+        let Some(mut slot) = volume.slots.remove(&node) else { continue };
+        let mut work = Work { key, id: id.as_ref(), name: &name, node: &node, volume: &mut *volume, ctx: &mut *ctx };
+        advance(&mut slot, &mut work, wanted.get(&node), turn.as_ref());
+        let keep = slot.object.is_some()
+            || slot.recorded.is_some()
+            || slot.write.is_some()
+            || slot.unsettled
+            || wanted.contains_key(&node)
+            || volume.listed_only.contains(&node);
+        if keep {
+            volume.slots.insert(node, slot);
+        } else if let Some(record) = ctx.nodes.get_mut(&node) {
+            record.volumes.remove(key);
+        }
+    }
+    if id.is_some() {
+        lead_out_foreign(key, volume, ctx);
+        protection::release(key, volume, ctx);
+    }
+}
+
+/// Calls that died end now; the reads before the guard prove nothing.
+fn expire(key: &VolumeKey, volume: &mut Volume, ctx: &mut Context) {
+    if let Some(start) = ctx.lease_start() {
+        volume.readings.invalidate(start, &ctx.policy);
+    }
+    while let Some(ended) = volume.calls.expire(ctx.now.monotonic) {
+        volume.readings.invalidate(ended.at, &ctx.policy);
+    }
+    if let Some(at) = volume.calls.next_death() {
+        ctx.wake_volume(key, at, "call dead");
+    }
+}
+
+fn open_slot(key: &VolumeKey, volume: &mut Volume, ctx: &mut Context, node: &NodeName) {
+    if !volume.slots.contains_key(node) {
+        volume.slots.insert(node.clone(), Slot::default());
+        ctx.nodes.entry(node.clone()).or_default().volumes.insert(key.clone());
+    }
+}
+
+/// The nodes on which a pod wants the volume and whose want counts: managed (or not there: then nothing is known against
+/// it), and attach required by the driver.
+fn wanted_nodes(key: &VolumeKey, volume: &Volume, ctx: &Context) -> BTreeMap<NodeName, Wanted> {
+    let mut wanted: BTreeMap<NodeName, Wanted> = BTreeMap::new();
+    let required = ctx.desired.attach_required(&key.driver);
+    for want in ctx.desired.wants(key) {
+        let managed = ctx.nodes.get(&want.node).and_then(|record| record.object.as_ref()).is_none_or(|n| n.managed);
+        let known = volume.slots.get(&want.node).is_some_and(|slot| slot.object.is_some());
+        if !managed || (!required && !known) {
+            continue;
+        }
+        let entry = wanted.entry(want.node.clone()).or_insert_with(|| Wanted {
+            bound_at: want.bound_at,
+            source: want.source.clone(),
+        });
+        entry.bound_at = entry.bound_at.min(want.bound_at);
+    }
+    wanted
+}
+
+/// Rule 1: of the nodes that want an exclusive volume, the one that holds or is attaching it, then the one whose pod was
+/// bound first, then by name. `None`: shared, everyone's turn.
+fn whose_turn(
+    volume: &Volume,
+    ctx: &Context,
+    wanted: &BTreeMap<NodeName, Wanted>,
+    id: Option<&AwsVolumeId>,
+) -> Option<NodeName> {
+    let holds = |node: &NodeName| {
+        let Some(slot) = volume.slots.get(node) else { return false };
+        match slot.instance() {
+            Some(instance) => {
+                slot.confirmed.is_some()
+                    || (volume.calls.any_to(instance) && ctx.policy.holds(Rule::NoSwitchAfterSend))
+                    || slot.attach_sent.is_some() && ctx.policy.holds(Rule::NoSwitchAfterSend)
+                    || volume.readings.volume().is_some_and(|v| {
+                        v.attachments.iter().any(|a| a.instance.as_ref() == Some(instance))
+                    })
+            }
+            None => id.is_none() && slot.object.is_some(),
+        }
+    };
+    let first = wanted.iter().min_by_key(|(node, want)| (want.bound_at, (*node).clone())).map(|(node, _)| node.clone());
+    wanted.keys().find(|node| holds(node)).cloned().or(first)
+}
+
+/// Advances one slot.
+fn advance(slot: &mut Slot, work: &mut Work<'_>, wanted: Option<&Wanted>, turn: Option<&NodeName>) {
+    if slot.write.is_some() {
+        return;
+    }
+    if slot.unsettled {
+        return outcome::settle(slot, work);
+    }
+    let Some(_) = work.id else { return advance_other(slot, work, wanted, turn) };
+    if !adopt::complete(slot, work) && slot.recorded.is_none() {
+        return;
+    }
+    if slot.write.is_some() {
+        return;
+    }
+    if slot.object.is_none() && slot.recorded.is_some() && (slot.vanished || slot.cleared || slot.heal.is_some()) {
+        return heal::remake(slot, work);
+    }
+    if slot.object.is_none() && work.volume.listed_only.contains(work.node) {
+        return adopt::listed_only(slot, work);
+    }
+    let wanted = wanted.filter(|_| wants_this_attachment(slot, work));
+    if slot.is_terminating() {
+        return advance_terminating(slot, work, wanted.is_some());
+    }
+    let Some(wanted) = wanted else {
+        if slot.object.is_some() {
+            leave::leave(slot, work);
+            if slot.cleared {
+                detach::finish(slot, work);
+            }
+        }
+        return;
+    };
+    heal::stay(slot, work);
+    if outdated(slot, work) {
+        return;
+    }
+    if !work.ctx.has_role(Role::AttachDetach) && slot.object.is_none() {
+        return;
+    }
+    let their_turn = holders::is_shared(work) || turn == Some(work.node);
+    if !their_turn && slot.confirmed.is_none() && work.ctx.policy.holds(Rule::OneHolder) {
+        return wait_for_turn(slot, work, turn);
+    }
+    if work.record().is_some_and(|record| record.is_held(work.ctx.now.monotonic)) && slot.confirmed.is_none() {
+        return slot.block(BlockedReason::ForeignWrite, work.ctx.now.monotonic);
+    }
+    let source = wanted.source.clone();
+    attach::attach(slot, work, &source);
+    report_wait(slot, work);
+}
+
+/// A want counts for a VolumeAttachment only while its Node object names its instance, or there is no such Node.
+fn wants_this_attachment(slot: &Slot, work: &Work<'_>) -> bool {
+    match (slot.instance(), work.node_object()) {
+        (Some(instance), Some(node)) if slot.object.is_some() => {
+            node.provider_id.as_ref().is_none_or(|id| id.instance() == Some(instance))
+        }
+        _ => true,
+    }
+}
+
+/// A Terminating VolumeAttachment: healed where it is wanted, else led out; finished when EC2 confirms it free.
+fn advance_terminating(slot: &mut Slot, work: &mut Work<'_>, wanted: bool) {
+    if slot.cleared && (!wanted || slot.detach_sent == super::actual::slot::DetachSent::Sent) {
+        return detach::finish(slot, work);
+    }
+    if wanted {
+        return heal::terminating(slot, work);
+    }
+    if !work.ctx.has_role(Role::AttachDetach) {
+        return detach::finish(slot, work);
+    }
+    if work.is_confirmed_free(slot) {
+        return detach::end(slot, work);
+    }
+    if slot.detach_sent == super::actual::slot::DetachSent::Sent {
+        return detach::finish(slot, work);
+    }
+    // Whether it is free decides more than the ladder: it is read beside climbing.
+    work.poll_for_consistency();
+    leave::leave(slot, work);
+    if slot.cleared {
+        detach::finish(slot, work);
+    }
+}
+
+/// Rule 5, last sentences: one that is not attached, whose recorded Node UID is no longer its Node's, goes and is made
+/// anew, once EC2 confirms the volume free and nothing is under way; marked first, unless it was never attached.
+fn outdated(slot: &mut Slot, work: &mut Work<'_>) -> bool {
+    let Some(object) = &slot.object else { return false };
+    let (Some(recorded), Some(node)) = (&slot.recorded, work.node_of(slot)) else { return false };
+    if recorded.node_uid == node.uid || object.status.attached || slot.confirmed.is_some() {
+        return false;
+    }
+    if !work.ctx.policy.holds(Rule::AttachNeedsRecordedUid) {
+        return false;
+    }
+    if work.shown(slot).is_some() {
+        return false;
+    }
+    let now = work.now().monotonic;
+    slot.block(BlockedReason::OtherNodeObject, now);
+    if !work.volume.readings.are_spaced() || !work.is_confirmed_free(slot) {
+        work.poll_for_consistency();
+        return true;
+    }
+    if work.has_call(slot.instance()) || work.inherited_wait(slot).is_some() {
+        if let Some(at) = work.volume.calls.next_death().or(work.inherited_wait(slot)) {
+            work.ctx.wake_volume(work.key, at, "call dead");
+        }
+        return true;
+    }
+    if slot.ever_attached && !work.is_marked() {
+        work.wish(super::actual::nodes::Wish::Marked);
+        return true;
+    }
+    outcome::delete_outdated(slot, work);
+    true
+}
+
+/// Another node holds the volume or comes first.
+fn wait_for_turn(slot: &mut Slot, work: &mut Work<'_>, turn: Option<&NodeName>) {
+    let now = work.now().monotonic;
+    let Some(holder) = turn else { return };
+    slot.block(BlockedReason::MultiAttach(holder.clone()), now);
+    report_wait(slot, work);
+}
+
+/// Tells the pods why they wait, once the wait is news.
+fn report_wait(slot: &Slot, work: &mut Work<'_>) {
+    let Some(blocked) = slot.blocked.clone() else { return };
+    let now = work.now().monotonic;
+    let wants = work.ctx.desired.wants(work.key);
+    match &blocked.reason {
+        BlockedReason::MultiAttach(_) => {
+            let due = blocked.since + MULTI_ATTACH_NEWS_AFTER;
+            if now >= due {
+                work.ctx.notes.multi_attach(wants, work.node, work.key, now);
+            } else {
+                work.ctx.wake_volume(work.key, due, "multi-attach is news");
+            }
+        }
+        BlockedReason::ZoneMismatch { .. }
+        | BlockedReason::AccessMode(_)
+        | BlockedReason::IdentityMismatch
+        | BlockedReason::NotAnInstance
+        | BlockedReason::VolumeMissing
+        | BlockedReason::NoFreeDevice
+        | BlockedReason::HeldByUnknownAttachment { .. } => {
+            let text = blocked.reason.to_string();
+            work.ctx.notes.attach_failed(wants, work.node, work.key, &text, now);
+        }
+        _ => {}
+    }
+}
+
+fn advance_other(slot: &mut Slot, work: &mut Work<'_>, wanted: Option<&Wanted>, turn: Option<&NodeName>) {
+    if !work.ctx.has_role(Role::AttachDetach) {
+        return;
+    }
+    let Some(wanted) = wanted.filter(|_| !slot.is_terminating()) else {
+        if slot.object.is_some() {
+            other_driver::detach(slot, work);
+        }
+        return;
+    };
+    heal::stay(slot, work);
+    let shared = work.ctx.desired.multi_attach_allowed(work.key);
+    if !shared && turn != Some(work.node) {
+        return wait_for_turn(slot, work, turn);
+    }
+    let held = work.volume.slots.iter().find(|(_, other)| other.object.is_some()).map(|(node, _)| node.clone());
+    if let Some(holder) = held.filter(|_| !shared && slot.object.is_none()) {
+        slot.block(BlockedReason::MultiAttach(holder), work.ctx.now.monotonic);
+        return report_wait(slot, work);
+    }
+    let source = wanted.source.clone();
+    other_driver::attach(slot, work, &source);
+}
+
+/// `unknownAttachments: detach`: an attachment that is not ours, on an instance that is a node here, gets a slot and is
+/// led out by the whole of rule 6; never one on an instance that is no node of this cluster.
+fn lead_out_foreign(key: &VolumeKey, volume: &mut Volume, ctx: &mut Context) {
+    if ctx.settings.unknown_attachments != UnknownAttachments::Detach || !volume.readings.are_consistent() {
+        return;
+    }
+    let Some(seen) = volume.readings.volume() else { return };
+    let strangers: Vec<NodeName> = seen
+        .attachments
+        .iter()
+        .filter(|attachment| holders::node_of(volume, attachment).is_none())
+        .filter_map(|attachment| ctx.node_of_instance.get(attachment.instance.as_ref()?).cloned())
+        .filter(|node| volume.slots.get(node).is_none_or(|slot| slot.object.is_none() && slot.recorded.is_none()))
+        .collect();
+    for node in strangers {
+        if volume.listed_only.insert(node.clone()) {
+            open_slot(key, volume, ctx, &node);
+            ctx.dirty_volumes.insert(key.clone());
+        }
+    }
+}
+
+/// When a call that is under way at the start of leading cannot land any more.
+pub fn inherited_until(ctx: &Context) -> Option<crate::model::time::Monotonic> {
+    ctx.lease_start().map(|start| start + DEAD_AFTER)
+}
+
+/// The name of the volume on lists.
+pub fn unique_name(key: &VolumeKey) -> UniqueVolumeName {
+    key.unique_name()
+}

@@ -1,0 +1,74 @@
+//! Other CSI drivers: attachd makes, watches and deletes the VolumeAttachment, and the driver's own attacher does the rest.
+//!
+//! "EC2 confirms" reads "its VolumeAttachment's status says" here; the ladder, the list and the live reads are the same.
+//! Created with name and spec only: no finalizer, annotation, PersistentVolume finalizer or status, ever.
+
+use std::time::Duration;
+
+use super::attach;
+use super::leave;
+use super::work::Work;
+use crate::controller::actual::slot::{Origin, Slot, WriteKind};
+use crate::controller::command::{KubernetesCall, NewAttachment};
+use crate::controller::event::Role;
+use crate::controller::reason::BlockedReason;
+use crate::model::attachment::NewAttachmentSource;
+use crate::model::ids::AttachmentKey;
+
+/// The attacher has this long before its attachment counts as uncertain and is reported.
+const ANSWER_WITHIN: Duration = Duration::from_secs(120);
+/// As for EBS: listed at the latest this long after the status said attached.
+const LIST_AFTER: Duration = Duration::from_secs(12);
+
+/// Advances an attachment that is wanted on the node and whose turn it is.
+pub fn attach(slot: &mut Slot, work: &mut Work<'_>, source: &NewAttachmentSource) {
+    let now = work.now().monotonic;
+    let Some(object) = &slot.object else {
+        if work.node_object().is_none() {
+            return slot.block(BlockedReason::NodeGone, now);
+        }
+        let key = AttachmentKey { volume: work.key.clone(), node: work.node.clone() };
+        let new = NewAttachment { key, source: source.clone(), recorded: None };
+        slot.origin = Origin::Found;
+        return work.write(slot, Role::AttachDetach, WriteKind::Create, KubernetesCall::CreateAttachment(new));
+    };
+    if slot.node_uid.is_none() {
+        slot.node_uid = work.node_object().map(|node| node.uid.clone());
+    }
+    if object.status.attached {
+        let since = slot.confirmed_at.get_or_insert(now);
+        let not_before = *since + LIST_AFTER;
+        attach::list(slot, work, not_before);
+        if work.is_listed() {
+            slot.ever_listed = true;
+            slot.unlisted = false;
+            slot.blocked = None;
+            if !slot.announced {
+                slot.announced = true;
+                work.ctx.notes.attached(work.ctx.desired.wants(work.key), work.node, work.key);
+            }
+        }
+        return;
+    }
+    slot.confirmed_at = None;
+    let since = slot.blocked.as_ref().filter(|b| b.reason == BlockedReason::OtherAttacher).map_or(now, |b| b.since);
+    slot.block(BlockedReason::OtherAttacher, now);
+    if now >= since + ANSWER_WITHIN {
+        let error = object.status.attach_error.as_ref().map(|error| error.message.to_string());
+        let text = error.unwrap_or_else(|| "the driver's attacher has not answered for 2 minutes".to_owned());
+        work.ctx.notes.attach_failed(work.ctx.desired.wants(work.key), work.node, work.key, &text, now);
+    }
+    work.ctx.wake_volume(work.key, since + ANSWER_WITHIN, "attacher has not answered");
+}
+
+/// Advances the way out: by the ladder to the delete; the attacher ends it.
+pub fn detach(slot: &mut Slot, work: &mut Work<'_>) {
+    if slot.node_uid.is_none() {
+        slot.node_uid = work.node_object().map(|node| node.uid.clone());
+    }
+    if slot.is_terminating() {
+        slot.block(BlockedReason::OtherAttacher, work.ctx.now.monotonic);
+        return;
+    }
+    leave::leave(slot, work);
+}

@@ -1,0 +1,233 @@
+//! One look at one slot: the volume, the rest of the core, and the small steps every operation is made of.
+//!
+//! Flow: `reconciler` makes one per slot that it advances. A slot under work is taken out of its volume, so that it can be
+//! changed beside it.
+
+use std::time::Duration;
+
+use crate::controller::actual::in_flight::CallEnd;
+use crate::controller::actual::in_use;
+use crate::controller::actual::nodes::{NodeRecord, Wish};
+use crate::controller::actual::readings::{Sight, attachment_on};
+use crate::controller::actual::slot::{Slot, Write, WriteKind};
+use crate::controller::actual::volume::Volume;
+use crate::controller::backoff::Pace;
+use crate::controller::command::{AttachmentStatusChange, BudgetClass, Call, KubernetesCall};
+use crate::controller::context::{BackoffKey, Context, Operation};
+use crate::controller::event::Role;
+use crate::controller::outbox::{Pending, Target};
+use crate::controller::policy::Rule;
+use crate::controller::reason::BlockedReason;
+use crate::model::ids::{AwsVolumeId, InstanceId, NodeName, UniqueVolumeName, VolumeKey};
+use crate::model::node::Node;
+use crate::model::time::{Monotonic, Now};
+use crate::model::volume::{AttachmentReading, AttachmentState, VolumeState};
+
+/// What a slot is advanced with.
+pub struct Work<'a> {
+    /// The volume.
+    pub key: &'a VolumeKey,
+    /// Its EBS id; `None` for other drivers.
+    pub id: Option<&'a AwsVolumeId>,
+    /// Its name on lists.
+    pub name: &'a UniqueVolumeName,
+    /// The node.
+    pub node: &'a NodeName,
+    /// The volume's record, without the slot under work.
+    pub volume: &'a mut Volume,
+    /// The rest.
+    pub ctx: &'a mut Context,
+}
+
+impl Work<'_> {
+    /// The present.
+    pub fn now(&self) -> Now {
+        self.ctx.now
+    }
+
+    /// The node's record, if there is one.
+    pub fn record(&self) -> Option<&NodeRecord> {
+        self.ctx.nodes.get(self.node)
+    }
+
+    /// The Node object, if there is one.
+    pub fn node_object(&self) -> Option<&Node> {
+        self.record()?.object.as_ref()
+    }
+
+    /// The Node object, if it is of the slot's instance (other drivers: whatever it is).
+    pub fn node_of(&self, slot: &Slot) -> Option<&Node> {
+        match slot.instance() {
+            Some(instance) => self.record()?.object_of(instance),
+            None => self.node_object(),
+        }
+    }
+
+    /// The entry of the slot's instance at the slot's device in the newest read that counts.
+    pub fn shown(&self, slot: &Slot) -> Option<&AttachmentReading> {
+        let recorded = slot.recorded.as_ref()?;
+        let volume = self.volume.readings.volume()?;
+        let attachment = attachment_on(volume, &recorded.instance)?;
+        let same = attachment.device.as_ref().is_some_and(|device| device.slot() == recorded.device.slot());
+        let any_device = !self.ctx.policy.holds(Rule::ForeignByDevice);
+        (same || any_device).then_some(attachment).filter(|a| a.state != AttachmentState::Detached)
+    }
+
+    /// Whether EC2 confirms that the volume is not attached to the slot's instance at the slot's device (rule 6, *free*).
+    pub fn is_confirmed_free(&self, slot: &Slot) -> bool {
+        let readings = &self.volume.readings;
+        let Some(sight) = readings.current() else { return false };
+        if self.shown(slot).is_some() {
+            return false;
+        }
+        if !self.ctx.policy.holds(Rule::SpacedReadsWhenUnsure) {
+            return true;
+        }
+        let consistent = match sight {
+            // In-use without attachments contradicts itself (a cut answer looks like that).
+            Sight::Seen(volume) => {
+                !(volume.state == VolumeState::InUse && volume.attachments.is_empty()) && readings.are_spaced()
+            }
+            Sight::Missing => readings.are_spaced(),
+        };
+        let after_done = self.volume.calls.last().is_some_and(|last| {
+            last.end == CallEnd::Done
+                && last.kind == crate::controller::actual::in_flight::CallKind::Detach
+                && slot.instance() == Some(&last.instance)
+        });
+        let multi_attach = readings.last_seen().is_some_and(|volume| volume.multi_attach_enabled);
+        consistent || (after_done && !multi_attach && matches!(sight, Sight::Seen(_)) && readings.shows_free())
+    }
+
+    /// Until when the slot's calls by an earlier leader may be under way.
+    pub fn inherited_wait(&self, slot: &Slot) -> Option<Monotonic> {
+        if !self.ctx.policy.holds(Rule::InheritedCallsWait) {
+            return None;
+        }
+        slot.inherited_until.filter(|until| *until > self.now().monotonic)
+    }
+
+    /// Whether a call to the slot's instance is neither answered nor dead.
+    pub fn has_call(&self, instance: Option<&InstanceId>) -> bool {
+        instance.is_some_and(|instance| self.volume.calls.any_to(instance))
+    }
+
+    /// Whether the volume is marked unknown since the node's present boot.
+    pub fn is_marked(&self) -> bool {
+        let policy = &self.ctx.policy;
+        self.node_object().is_some_and(|node| in_use::mark(node, self.name, policy) == in_use::Mark::PresentBoot)
+    }
+
+    /// Whether a person's word that the volume is not mounted counts: written for the present boot, and the kubelet wrote
+    /// its status since without showing it in use (rule 3).
+    pub fn word_of_person_counts(&self, slot: &Slot, node: Option<&Node>) -> bool {
+        let (Some(node), Some((boot, seen))) = (node, &slot.unmounted_word) else { return false };
+        node.boot_id.as_ref().is_some_and(|present| present.as_str() == boot.as_str())
+            && node.ready.heartbeat.is_some_and(|heartbeat| heartbeat > *seen)
+            && !node.volumes_in_use.contains(self.name)
+    }
+
+    /// Wants a read as soon as it is of use, and again while waiting: fast where most operations finish, slower later.
+    pub fn poll(&mut self) {
+        let now = self.now().monotonic;
+        let since = now.saturating_since(self.volume.readings.barrier());
+        let began = self.volume.readings.began().unwrap_or(self.volume.readings.barrier());
+        let interval = match since.as_secs() {
+            0 => Duration::from_millis(1000),
+            1..=5 => Duration::from_millis(500),
+            6..=14 => Duration::from_secs(1),
+            15..=59 => Duration::from_secs(2),
+            60..=299 => Duration::from_secs(5),
+            _ => Duration::from_secs(15),
+        };
+        self.ctx.want_read(self.key, began + interval);
+    }
+
+    /// Wants the reads that prove or disprove a silent detach.
+    pub fn poll_silent(&mut self) {
+        let began = self.volume.readings.began().unwrap_or_default();
+        self.ctx.want_read(self.key, began + Duration::from_millis(2600));
+    }
+
+    /// Wants the next read that brings consistent spaced reads nearer.
+    pub fn poll_for_consistency(&mut self) {
+        let at = self.volume.readings.next_useful();
+        self.ctx.want_read(self.key, at);
+    }
+
+    /// Whether the slot may try `operation` now; looks again when it may.
+    pub fn backoff_over(&mut self, slot: &mut Slot, operation: Operation) -> bool {
+        let key = self.backoff_key();
+        let Some(at) = self.ctx.backoff.ready_at(&key, &operation) else { return true };
+        if at <= self.now().monotonic {
+            return true;
+        }
+        if !matches!(slot.blocked.as_ref().map(|b| &b.reason), Some(BlockedReason::Refused(_))) {
+            slot.block(BlockedReason::Backoff, self.ctx.now.monotonic);
+        }
+        self.ctx.wake_volume(self.key, at, "backoff over");
+        false
+    }
+
+    /// Notes a failure; the slot is looked at again when the delay is over.
+    pub fn fail(&mut self, operation: Operation, pace: Pace) {
+        let key = self.backoff_key();
+        let at = self.ctx.backoff.failed(&key, operation, pace, self.ctx.now.monotonic);
+        self.ctx.wake_volume(self.key, at, "backoff over");
+    }
+
+    /// Forgets failures.
+    pub fn succeed(&mut self) {
+        let key = self.backoff_key();
+        self.ctx.backoff.clear(&key);
+    }
+
+    fn backoff_key(&self) -> BackoffKey {
+        BackoffKey::Slot(self.key.clone(), self.node.clone())
+    }
+
+    /// The target of the slot's turns.
+    pub fn target(&self) -> Target {
+        Target::Slot(self.key.clone(), self.node.clone())
+    }
+
+    /// Sends a write on behalf of the slot, when it is its turn. The role is the one whose job it is.
+    pub fn write(&mut self, slot: &mut Slot, role: Role, kind: WriteKind, call: KubernetesCall) {
+        if !self.backoff_over(slot, Operation::Write(kind)) {
+            return;
+        }
+        let Some(permit) = self.ctx.permit(role) else {
+            return slot.block(BlockedReason::NotLeading, self.ctx.now.monotonic);
+        };
+        let target = self.target();
+        if !self.ctx.ask(BudgetClass::Write, target) {
+            return slot.block(BlockedReason::Writing, self.ctx.now.monotonic);
+        }
+        let pending = Pending::Write { volume: self.key.clone(), node: self.node.clone(), kind };
+        let id = self.ctx.outbox.push(BudgetClass::Write, permit, Call::Kubernetes(call), pending);
+        slot.write = Some(Write { id, kind });
+        slot.block(BlockedReason::Writing, self.ctx.now.monotonic);
+    }
+
+    /// Writes a status of the VolumeAttachment, if there is one.
+    pub fn write_status(&mut self, slot: &mut Slot, kind: WriteKind, change: AttachmentStatusChange) {
+        let Some(object) = &slot.object else { return };
+        let call = KubernetesCall::PatchAttachmentStatus { name: object.name.clone(), uid: object.uid.clone(), change };
+        self.write(slot, Role::Attacher, kind, call);
+    }
+
+    /// Wishes something of the node's list.
+    pub fn wish(&mut self, wish: Wish) {
+        self.ctx.wish(self.node, self.name, wish);
+    }
+
+    /// Withdraws the wish.
+    pub fn unwish(&mut self) {
+        self.ctx.unwish(self.node, self.name);
+    }
+
+    /// Whether the node's list holds the volume, as far as the newest Node object tells.
+    pub fn is_listed(&self) -> bool {
+        self.node_object().is_some_and(|node| node.volumes_attached.contains_key(self.name))
+    }
+}
