@@ -18,7 +18,7 @@ use super::policy::{Policy, Rule, Settings};
 use super::report::notes::Notes;
 use super::syncer::Syncer;
 use super::timer::{TimerKey, Timers};
-use crate::model::ids::{NodeName, UniqueVolumeName, VolumeKey};
+use crate::model::ids::{InstanceId, NodeName, UniqueVolumeName, VolumeKey};
 use crate::model::time::{Monotonic, Now};
 
 /// The shared parts.
@@ -38,6 +38,10 @@ pub struct Context {
     pub desired: DesiredStateOfWorld,
     /// Nodes by name.
     pub nodes: BTreeMap<NodeName, NodeRecord>,
+    /// The node behind each instance, by providerID.
+    pub node_of_instance: BTreeMap<InstanceId, NodeName>,
+    /// Volumes of which a PersistentVolume is being written.
+    pub persistent_volume_writes: BTreeSet<VolumeKey>,
     /// Reads of EC2.
     pub syncer: Syncer,
     /// Deadlines.
@@ -110,7 +114,13 @@ impl Context {
 
     /// The lease start that reads must follow: the later one of the roles held.
     pub fn lease_start(&self) -> Option<Monotonic> {
-        self.settings.roles.iter().map(|role| self.leadership.since(*role)).collect::<Option<Vec<_>>>()?.into_iter().max()
+        self.settings
+            .roles
+            .iter()
+            .map(|role| self.leadership.since(*role))
+            .collect::<Option<Vec<_>>>()?
+            .into_iter()
+            .max()
     }
 
     /// Whether it is the slot's turn in `class`; it waits for one otherwise.
@@ -143,6 +153,11 @@ impl Context {
             record.wishes.remove(name);
             record.removed.remove(name);
         }
+    }
+
+    /// Whether a PersistentVolume of the volume is being written.
+    pub fn has_persistent_volume_write(&self, key: &VolumeKey) -> bool {
+        self.persistent_volume_writes.contains(key)
     }
 
     /// Wants a read of an EBS volume that begins not before `at`.

@@ -5,26 +5,48 @@
 //! task, take a lock, draw a random number or iterate an unordered map.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
+pub mod actual;
+mod answers;
 pub mod backoff;
 pub mod budget;
 pub mod command;
+mod context;
 pub mod desired;
 pub mod devices;
 pub mod event;
-pub mod event_text;
+mod intake;
+pub mod leadership;
+mod outbox;
 pub mod policy;
 pub mod queue;
+pub mod reason;
+mod reconciler;
+pub mod report;
+mod store;
+mod syncer;
+mod timer;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::time::{Monotonic, Now};
-use command::Command;
-use event::Event;
+use backoff::Backoff;
+use budget::Budget;
+use command::{BudgetClass, Call, Command, KubernetesCall};
+use context::Context;
+use desired::DesiredStateOfWorld;
+use event::{Event, EventKind, GuardChange, Role};
+use leadership::Leadership;
+use outbox::{Outbox, Pending, Target};
 use policy::{Policy, Settings};
+use report::{node_status, notes::Notes};
+use store::Store;
+use syncer::{Read, Syncer};
+use timer::{TimerKey, Timers};
 
 /// The core. One owner, no locks; the same type runs in the daemon and in the simulator.
 #[derive(Debug)]
 pub struct Controller {
-    settings: Settings,
-    policy: Policy,
+    store: Store,
 }
 
 /// When the core wants to be planned again, and why.
@@ -39,31 +61,182 @@ pub struct Wake {
 impl Controller {
     /// A core that knows nothing yet.
     pub fn new(settings: Settings, policy: Policy) -> Self {
-        Self { settings, policy }
+        let ctx = Context {
+            now: Now::default(),
+            desired: DesiredStateOfWorld::new(policy.clone()),
+            outbox: Outbox::new(Budget::new(&settings)),
+            settings,
+            policy,
+            leadership: Leadership::default(),
+            leading_since: None,
+            nodes: BTreeMap::new(),
+            node_of_instance: BTreeMap::new(),
+            persistent_volume_writes: BTreeSet::new(),
+            syncer: Syncer::default(),
+            timers: Timers::default(),
+            backoff: Backoff::new(),
+            notes: Notes::default(),
+            actual_synced: false,
+            dirty_volumes: BTreeSet::new(),
+            dirty_nodes: BTreeSet::new(),
+        };
+        Self { store: Store::new(ctx) }
     }
 
     /// The settings it was made with.
     pub fn settings(&self) -> &Settings {
-        &self.settings
+        &self.store.ctx.settings
     }
 
     /// Takes in one event. Decides nothing: all events at hand are taken in first.
     pub fn ingest(&mut self, event: Event) {
-        let _ = (&self.policy, event);
+        self.store.ctx.now = event.at;
+        match event.kind {
+            EventKind::Watch(event) => {
+                self.store.ctx.desired.ingest(&event);
+                intake::watch(&mut self.store, event);
+            }
+            EventKind::Outcome(outcome) => answers::absorb(&mut self.store, outcome),
+            EventKind::Guard(change) => self.guard(change),
+        }
+    }
+
+    fn guard(&mut self, change: GuardChange) {
+        let ctx = &mut self.store.ctx;
+        let before = ctx.lease_start();
+        ctx.leadership.change(change);
+        let lease_start = ctx.lease_start();
+        if lease_start.is_none() {
+            ctx.leading_since = None;
+        } else if lease_start != before {
+            ctx.leading_since = Some(ctx.now);
+            intake::leading_began(&mut self.store);
+        }
     }
 
     /// Decides what follows from everything taken in so far.
     pub fn plan(&mut self, now: Now) {
-        let _ = now;
+        self.store.ctx.now = now;
+        self.store.ctx.outbox.budget.advance(now.monotonic);
+        while let Some(key) = self.store.ctx.timers.pop_due(now.monotonic) {
+            match key {
+                TimerKey::Volume(volume) => self.store.ctx.dirty_volumes.insert(volume),
+                TimerKey::Node(node) => self.store.ctx.dirty_nodes.insert(node),
+            };
+        }
+        self.take_desired();
+        self.drive_dirty();
+        while let Some(target) = self.next_turn() {
+            self.take_turn(target);
+            self.drive_dirty();
+        }
+    }
+
+    fn take_desired(&mut self) {
+        let dirty = self.store.ctx.desired.take_dirty();
+        if !dirty.is_empty() && !self.store.unresolved.is_empty() {
+            intake::resolve_again(&mut self.store);
+        }
+        let ctx = &mut self.store.ctx;
+        ctx.dirty_volumes.extend(dirty);
+        for node in ctx.desired.take_dirty_nodes() {
+            if let Some(record) = ctx.nodes.get(&node) {
+                ctx.dirty_volumes.extend(record.volumes.iter().cloned());
+            }
+        }
+        for problem in ctx.desired.take_problems() {
+            if let desired::ProblemChange::Appeared(why) = &problem.change
+                && why.needs_a_person()
+            {
+                ctx.notes.unresolved(&problem.pod, &problem.uid, &why.to_string(), ctx.now.monotonic);
+            }
+        }
+    }
+
+    fn drive_dirty(&mut self) {
+        loop {
+            if let Some(key) = self.store.ctx.dirty_volumes.pop_first() {
+                let volume = self.store.volumes.entry(key.clone()).or_default();
+                reconciler::reconcile(&key, volume, &mut self.store.ctx);
+                if volume.is_forgettable() {
+                    self.store.volumes.remove(&key);
+                }
+            } else if let Some(node) = self.store.ctx.dirty_nodes.pop_first() {
+                node_status::report(&node, &mut self.store.ctx);
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// Grants the next turn for which there is a token, after asking for those of reads and events that are due.
+    fn next_turn(&mut self) -> Option<Target> {
+        let ctx = &mut self.store.ctx;
+        let now = ctx.now.monotonic;
+        if ctx.leading_since.is_some() {
+            if ctx.syncer.next_due().is_some_and(|due| due <= now) {
+                ctx.outbox.ask(BudgetClass::Poll, Target::Describe, now);
+            }
+            if ctx.notes.is_waiting() {
+                ctx.outbox.ask(BudgetClass::Event, Target::Event, now);
+            }
+        }
+        ctx.outbox.grant()
+    }
+
+    fn take_turn(&mut self, target: Target) {
+        let ctx = &mut self.store.ctx;
+        match target {
+            Target::Slot(volume, _) | Target::PersistentVolume(volume, _) => {
+                ctx.dirty_volumes.insert(volume);
+            }
+            Target::Node(node) | Target::LiveReads(node) => {
+                ctx.dirty_nodes.insert(node);
+            }
+            Target::Describe => self.describe(),
+            Target::Event => {
+                if let (Some(permit), Some(note)) =
+                    (ctx.permit(Role::AttachDetach).or(ctx.permit(Role::Attacher)), ctx.notes.pop())
+                {
+                    let call = Call::Kubernetes(KubernetesCall::CreateEvent(note));
+                    ctx.outbox.push(BudgetClass::Event, permit, call, Pending::Event);
+                }
+            }
+        }
+    }
+
+    fn describe(&mut self) {
+        let ctx = &mut self.store.ctx;
+        let term = ctx.term();
+        match ctx.syncer.next_call(ctx.now.monotonic) {
+            None => {}
+            Some(Read::Volumes(call, ticket)) => {
+                let id = ctx.outbox.push_read(BudgetClass::Poll, term, Call::Ec2(call), Pending::Volumes);
+                ctx.syncer.sent_volumes(id, ticket);
+            }
+            Some(Read::Instances(call)) => {
+                let pending = match &call {
+                    command::Ec2Call::DescribeInstanceTypes { types } => Pending::InstanceTypes(types.clone()),
+                    command::Ec2Call::DescribeInstances { instances, .. } => Pending::Instances(instances.clone()),
+                    _ => return,
+                };
+                ctx.outbox.push_read(BudgetClass::Poll, term, Call::Ec2(call), pending);
+            }
+        }
     }
 
     /// The next command decided; the driver starts it at once.
     pub fn poll_command(&mut self) -> Option<Command> {
-        None
+        self.store.ctx.outbox.pop()
     }
 
     /// When `plan` is due again if nothing happens before.
     pub fn next_wake(&self) -> Option<Wake> {
-        None
+        let ctx = &self.store.ctx;
+        ctx.leading_since?;
+        let timer = ctx.timers.next().map(|(at, why)| Wake { at, why });
+        let turn = ctx.outbox.next_turn().map(|at| Wake { at, why: "budget" });
+        let read = ctx.syncer.next_due().map(|at| Wake { at: at.max(ctx.now.monotonic), why: "describe" });
+        [timer, turn, read].into_iter().flatten().min_by_key(|wake| wake.at)
     }
 }

@@ -6,10 +6,11 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::actual::slot::WriteKind;
-use super::budget::{Budget, Queue};
+use super::budget::Budget;
 use super::command::{BudgetClass, Call, Command, CommandId};
 use super::event::Term;
 use super::leadership::Permit;
+use super::queue::Queue;
 use crate::model::device::DeviceName;
 use crate::model::ids::{InstanceId, InstanceType, NodeName, PersistentVolumeName, VolumeKey};
 use crate::model::time::Monotonic;
@@ -120,16 +121,16 @@ impl Outbox {
     }
 
     /// Grants the next turn for which there is a token.
-    pub fn grant(&mut self, now: Monotonic) -> Option<Target> {
+    pub fn grant(&mut self) -> Option<Target> {
         self.granted = None;
-        let (class, target) = self.turns.pop_ready(&mut self.budget, now)?;
+        let (class, target) = self.turns.pop_ready(&mut self.budget)?;
         self.granted = Some((class, target.clone()));
         Some(target)
     }
 
     /// When the next token for a waiting turn is there.
-    pub fn next_turn(&self, now: Monotonic) -> Option<Monotonic> {
-        self.turns.next_ready(&self.budget, now)
+    pub fn next_turn(&self) -> Option<Monotonic> {
+        self.turns.next_ready(&self.budget)
     }
 
     /// A mutating command.

@@ -174,7 +174,9 @@ impl BlockedReason {
             Self::InUse => "the node reports the volume in use",
             Self::OtherInstance => "the node is another instance than the volume is attached to",
             Self::UnmountTimeout => "the node is not ready; waiting for the unmount timeout",
-            Self::ForceWithheld => "the force policy withholds the detach; stop the instance or taint the node out-of-service",
+            Self::ForceWithheld => {
+                "the force policy withholds the detach; stop the instance or taint the node out-of-service"
+            }
             Self::UnresolvedPod => "a pod on the node cannot be resolved",
             Self::ForeignWrite => "another writer changed the node's list",
             Self::NoFreeDevice => "no free device name on the instance",

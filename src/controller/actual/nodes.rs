@@ -9,7 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use smol_str::SmolStr;
 
 use super::slot::Rung;
-use crate::model::ids::{BootId, DriverName, InstanceId, ProviderId, ResourceVersion, Uid, UniqueVolumeName, VolumeKey};
+use crate::model::ids::{
+    BootId, DriverName, InstanceId, ProviderId, ResourceVersion, Uid, UniqueVolumeName, VolumeKey,
+};
 use crate::model::node::{CsiNode, Node};
 use crate::model::outcome::CommandId;
 use crate::model::pod::Pod;
@@ -26,6 +28,8 @@ pub struct NodeRecord {
     pub csi: Option<(CsiNode, u64)>,
     /// When the Node object was seen to go, and of which instance it was.
     pub gone: Option<Gone>,
+    /// The instance the CSINode names for EBS.
+    pub csi_ebs: Option<InstanceId>,
     /// Volumes with a slot on this node.
     pub volumes: BTreeSet<VolumeKey>,
     /// What slots want of the list.
@@ -183,12 +187,6 @@ impl NodeRecord {
         }
     }
 
-    /// The instance the CSINode names for EBS.
-    pub fn csi_instance(&self) -> Option<InstanceId> {
-        let (csi, _) = self.csi.as_ref()?;
-        InstanceId::parse(csi.drivers.get(&DriverName::ebs())?).ok()
-    }
-
     /// The Node object, if its providerID names `instance`.
     pub fn object_of(&self, instance: &InstanceId) -> Option<&Node> {
         let node = self.object.as_ref()?;
@@ -200,12 +198,18 @@ impl NodeRecord {
         self.held_until.is_some_and(|until| now < until)
     }
 
+    /// Asks for live reads that begin after `after`.
+    pub fn ask_live(&mut self, after: Monotonic) {
+        let live = self.live.get_or_insert_default();
+        live.after = live.after.max(after);
+    }
+
     /// Both live reads, if they began after `after`.
     pub fn live_result(&self, after: Monotonic) -> Option<(Option<&Node>, &[Pod])> {
         let live = self.live.as_ref()?;
         let (node_began, node) = live.node.as_ref()?;
         let (pods_began, pods) = live.pods.as_ref()?;
-        (*node_began > after && *pods_began > after).then(|| (node.as_deref(), pods.as_slice()))
+        (*node_began >= after && *pods_began >= after).then(|| (node.as_deref(), pods.as_slice()))
     }
 
     /// Whether nothing is left to remember.

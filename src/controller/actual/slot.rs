@@ -7,7 +7,7 @@ use smol_str::SmolStr;
 use super::in_flight::AttachSend;
 use crate::controller::command::Recorded;
 use crate::controller::reason::BlockedReason;
-use crate::model::attachment::VolumeAttachment;
+use crate::model::attachment::{AttachmentError, VolumeAttachment};
 use crate::model::device::DeviceName;
 use crate::model::ids::{InstanceId, PersistentVolumeName, Uid};
 use crate::model::outcome::CommandId;
@@ -53,14 +53,26 @@ pub struct Slot {
     pub unsettled: bool,
     /// Until then calls of an earlier leader may be under way.
     pub inherited_until: Option<Monotonic>,
-    /// Device names refused in the present attach.
-    pub refused_devices: u32,
     /// Why it waits.
     pub blocked: Option<Blocked>,
     /// What the pods' volume is made from, when wanted.
     pub source: Option<NewSource>,
     /// The removal of the finalizer was asked for: when the object goes, it is finished.
     pub finish_asked: bool,
+    /// A DetachVolume was accepted or may have been (a later refused one does not unsend it).
+    pub detach_effective: bool,
+    /// Device names EC2 refused in the present attach.
+    pub tried: Vec<DeviceName>,
+    /// EC2 refused the recorded device: the next name is recorded before AttachVolume is sent again.
+    pub needs_name: bool,
+    /// The EBS card chosen with the device.
+    pub card: Option<u32>,
+    /// An attachError to be written.
+    pub error_to_write: Option<AttachmentError>,
+    /// The write whose outcome is unknown.
+    pub unsettled_kind: Option<WriteKind>,
+    /// Other drivers: when the status was first seen attached.
+    pub confirmed_at: Option<Monotonic>,
     /// A SuccessfulAttachVolume event was written for the present attachment.
     pub announced: bool,
     /// A person's word that it is not mounted, as first seen.

@@ -94,8 +94,8 @@ fn fill_in(slot: &mut Slot, work: &mut Work<'_>, object: &VolumeAttachment) -> O
     if object.deleting.is_some() {
         return None;
     }
-    match work.ctx.syncer.instances.ready(&instance, now) {
-        Readiness::Ready(_) => {}
+    let cards = match work.ctx.syncer.instances.ready(&instance, now) {
+        Readiness::Ready(cards) => cards,
         Readiness::Asked => {
             slot.block(BlockedReason::InstanceNotVisible, now);
             return None;
@@ -104,9 +104,8 @@ fn fill_in(slot: &mut Slot, work: &mut Work<'_>, object: &VolumeAttachment) -> O
             work.ctx.wake_volume(work.key, again, "instance not visible");
             return None;
         }
-    }
-    let device = work.ctx.syncer.instances.record(&instance).devices.choose(now).ok()?;
-    work.ctx.syncer.instances.record(&instance).devices.reserve(&device, now);
+    };
+    let device = attach::choose_device(slot, work, &instance, cards)?;
     Some(Recorded { instance, node_uid, device })
 }
 
@@ -157,7 +156,10 @@ fn make_over(slot: &mut Slot, work: &mut Work<'_>, instance: InstanceId, device:
     let Some(node_uid) = work.node_object().map(|node| node.uid.clone()) else { return };
     let Some(source) = heal::source_of(slot, work) else {
         work.ctx.wake_volume_in(work.key, std::time::Duration::from_secs(60), "no source");
-        return slot.block(BlockedReason::HeldByUnknownAttachment { instance: Some(instance), device: device.to_string() }, now);
+        return slot.block(
+            BlockedReason::HeldByUnknownAttachment { instance: Some(instance), device: device.to_string() },
+            now,
+        );
     };
     let recorded = Recorded { instance, node_uid, device };
     attach::create(slot, work, &source, recorded, Origin::MadeOver);

@@ -13,6 +13,7 @@ use crate::controller::actual::in_flight::{AttachSend, CallEnd, CallKind};
 use crate::controller::actual::nodes::{Identity, Wish};
 use crate::controller::actual::readings::Sight;
 use crate::controller::actual::slot::{Confirmation, NewSource, Origin, Slot, WriteKind};
+use crate::controller::backoff::Pace;
 use crate::controller::command::{
     AttachmentStatusChange, BudgetClass, Call, Ec2Call, KubernetesCall, NewAttachment, Recorded,
 };
@@ -23,6 +24,7 @@ use crate::controller::outbox::Pending;
 use crate::controller::policy::Rule;
 use crate::controller::reason::BlockedReason;
 use crate::controller::syncer::instances::Readiness;
+use crate::model::device::DeviceName;
 use crate::model::ids::{AttachmentKey, InstanceId};
 use crate::model::volume::{AttachmentState, VolumeState};
 
@@ -33,8 +35,6 @@ const ATTACH_TIME_SLACK: Duration = Duration::from_secs(60);
 /// Listed this long after the confirmation, if the node has not listed the volume in use before: earlier only throws the
 /// kubelet into back-off (its status comes every 10 s).
 const LIST_AFTER: Duration = Duration::from_secs(12);
-/// Attaching for longer than this is stuck.
-const NAMES_TRIED_MAX: u32 = 12;
 
 /// Advances the attachment of an EBS volume that is wanted on the node and whose turn it is.
 pub fn attach(slot: &mut Slot, work: &mut Work<'_>, source: &NewSource) {
@@ -52,13 +52,9 @@ pub fn attach(slot: &mut Slot, work: &mut Work<'_>, source: &NewSource) {
     if let Some(confirmation) = confirm(slot, work) {
         slot.confirmed = Some(confirmation);
         slot.ever_attached = true;
-        slot.refused_devices = 0;
+        slot.tried.clear();
         slot.unlisted = false;
         work.succeed();
-        let device = slot.recorded.as_ref().map(|recorded| recorded.device.clone());
-        if let Some(device) = device {
-            work.ctx.syncer.instances.record(&instance).devices.confirmed(&device, now);
-        }
         return uphold(slot, work);
     }
     send(slot, work, &instance);
@@ -81,7 +77,7 @@ pub fn identity(work: &Work<'_>) -> Result<InstanceId, BlockedReason> {
 /// gets none.
 fn make(slot: &mut Slot, work: &mut Work<'_>, source: &NewSource, instance: &InstanceId) {
     let now = work.now().monotonic;
-    if let AccessCheck::Refused { reason } = work.ctx.desired.access(work.key) {
+    if let AccessCheck::Refused(reason) = work.ctx.desired.access(work.key) {
         return slot.block(BlockedReason::AccessMode(reason.to_string()), now);
     }
     if call_in_the_way(work, instance) {
@@ -114,12 +110,7 @@ fn make(slot: &mut Slot, work: &mut Work<'_>, source: &NewSource, instance: &Ins
         return;
     }
     let Some(node_uid) = work.node_object().map(|node| node.uid.clone()) else { return };
-    let Ok(device) = work.ctx.syncer.instances.record(instance).devices.choose(now) else {
-        work.ctx.syncer.instances.distrust(instance);
-        work.fail(Operation::Attach, crate::controller::backoff::Pace::Slow);
-        return slot.block(BlockedReason::NoFreeDevice, now);
-    };
-    let _ = cards;
+    let Some(device) = choose_device(slot, work, instance, cards) else { return };
     let recorded = Recorded { instance: instance.clone(), node_uid, device };
     let origin = if work.volume.readings.shows_free() { Origin::MadeFree } else { Origin::MadeOver };
     create(slot, work, source, recorded, origin);
@@ -131,8 +122,10 @@ pub fn create(slot: &mut Slot, work: &mut Work<'_>, source: &NewSource, recorded
     let new = NewAttachment { key, source: source.clone(), recorded: Some(recorded.clone()) };
     work.write(slot, Role::AttachDetach, WriteKind::Create, KubernetesCall::CreateAttachment(new));
     if slot.write.is_some_and(|write| write.kind == WriteKind::Create) {
-        let now = work.now().monotonic;
-        work.ctx.syncer.instances.record(&recorded.instance).devices.reserve(&recorded.device, now);
+        if let Some(id) = work.id {
+            let devices = &mut work.ctx.syncer.instances.record(&recorded.instance).devices;
+            devices.reserve(id, recorded.device.clone(), slot.card);
+        }
         slot.recorded = Some(recorded);
         slot.origin = origin;
         slot.source = Some(source.clone());
@@ -248,16 +241,13 @@ fn send(slot: &mut Slot, work: &mut Work<'_>, instance: &InstanceId) {
     }
     if answered_done {
         slot.attach_sent = None;
-        work.fail(Operation::Attach, crate::controller::backoff::Pace::Fast);
+        work.fail(Operation::Attach, Pace::Fast);
     }
     if !work.backoff_over(slot, Operation::Attach) {
         return;
     }
-    if slot.refused_devices > NAMES_TRIED_MAX {
-        return slot.block(BlockedReason::NoFreeDevice, now.monotonic);
-    }
-    if taken_by_another(work, &recorded) {
-        return rename(slot, work);
+    if slot.needs_name {
+        return rename(slot, work, instance);
     }
     let Some(permit) = work.ctx.permit(Role::Attacher) else {
         return slot.block(BlockedReason::NotLeading, now.monotonic);
@@ -267,7 +257,7 @@ fn send(slot: &mut Slot, work: &mut Work<'_>, instance: &InstanceId) {
         return slot.block(BlockedReason::Budget, now.monotonic);
     }
     let Some(id) = work.id.cloned() else { return };
-    let card = card_for(work, instance);
+    let card = slot.card;
     let call = Ec2Call::AttachVolume { volume: id, instance: instance.clone(), device: recorded.device.clone(), card };
     let pending =
         Pending::Attach { volume: work.key.clone(), node: work.node.clone(), device: recorded.device.clone() };
@@ -293,39 +283,52 @@ fn call_in_the_way(work: &Work<'_>, instance: &InstanceId) -> bool {
     })
 }
 
-fn card_for(work: &mut Work<'_>, instance: &InstanceId) -> Option<u32> {
+/// The device for the next AttachVolume: the one reserved already, else the next name; with more than one EBS card, also
+/// the card.
+pub fn choose_device(slot: &mut Slot, work: &mut Work<'_>, instance: &InstanceId, cards: u32) -> Option<DeviceName> {
     let now = work.now().monotonic;
-    match work.ctx.syncer.instances.ready(instance, now) {
-        Readiness::Ready(cards) => work.ctx.syncer.instances.record(instance).devices.choose_card(cards),
-        _ => None,
+    let id = work.id?;
+    let devices = &mut work.ctx.syncer.instances.record(instance).devices;
+    if let Some(reserved) = devices.reserved(id).filter(|device| !slot.tried.contains(device)) {
+        return Some(reserved.clone());
+    }
+    match devices.reserve_next(id, cards, &slot.tried, now) {
+        Ok(choice) => {
+            slot.card = choice.card;
+            Some(choice.device)
+        }
+        Err(_) => {
+            work.ctx.syncer.instances.distrust(instance);
+            slot.tried.clear();
+            work.fail(Operation::Attach, Pace::Slow);
+            slot.block(BlockedReason::NoFreeDevice, now);
+            None
+        }
     }
 }
 
-/// Whether another volume of ours took the recorded device since (a name is reserved only in memory).
-fn taken_by_another(work: &mut Work<'_>, recorded: &Recorded) -> bool {
-    work.ctx.syncer.instances.record(&recorded.instance).devices.is_blocked(&recorded.device)
-}
-
 /// Records the next device name; only then AttachVolume is sent with it.
-pub fn rename(slot: &mut Slot, work: &mut Work<'_>) {
+fn rename(slot: &mut Slot, work: &mut Work<'_>, instance: &InstanceId) {
     let now = work.now().monotonic;
     let Some(recorded) = slot.recorded.clone() else { return };
     let Some(object) = slot.object.clone() else { return };
-    let Ok(device) = work.ctx.syncer.instances.record(&recorded.instance).devices.choose(now) else {
-        return slot.block(BlockedReason::NoFreeDevice, now);
+    let cards = match work.ctx.syncer.instances.ready(instance, now) {
+        Readiness::Ready(cards) => cards,
+        Readiness::Asked => return slot.block(BlockedReason::InstanceNotVisible, now),
+        Readiness::NotVisible(again) => {
+            work.ctx.wake_volume(work.key, again, "instance not visible");
+            return slot.block(BlockedReason::InstanceNotVisible, now);
+        }
     };
-    let recorded = Recorded { device, ..recorded };
+    let Some(device) = choose_device(slot, work, instance, cards) else { return };
     let call = KubernetesCall::RecordAttachment {
         name: object.name,
         uid: object.uid,
         resource_version: object.resource_version,
         finalizers: object.finalizers,
-        recorded: recorded.clone(),
+        recorded: Recorded { device, ..recorded },
     };
     work.write(slot, Role::Attacher, WriteKind::Record, call);
-    if slot.write.is_some_and(|write| write.kind == WriteKind::Record) {
-        work.ctx.syncer.instances.record(&recorded.instance).devices.reserve(&recorded.device, now);
-    }
 }
 
 /// Keeps what EC2 confirmed reported: the status, then the list.
@@ -335,9 +338,10 @@ fn uphold(slot: &mut Slot, work: &mut Work<'_>) {
     if lost(slot, work) {
         return;
     }
-    let stated = slot.object.as_ref().is_some_and(|object| {
-        object.status.attached && object.status.device_path.as_ref() == Some(&confirmed.device)
-    });
+    let stated = slot
+        .object
+        .as_ref()
+        .is_some_and(|object| object.status.attached && object.status.device_path.as_ref() == Some(&confirmed.device));
     if !stated {
         let change = AttachmentStatusChange::Attached { device_path: confirmed.device };
         return work.write_status(slot, WriteKind::StatusAttached, change);
@@ -384,14 +388,14 @@ fn lost(slot: &mut Slot, work: &mut Work<'_>) -> bool {
         work.poll_silent();
         return false;
     }
-    let now = work.now().monotonic;
-    if let Some(recorded) = &slot.recorded {
-        work.ctx.syncer.instances.record(&recorded.instance).devices.block(&recorded.device, now);
+    let in_use = work.node_object().is_some_and(|node| node.volumes_in_use.contains(work.name));
+    if let (Some(recorded), Some(id), true) = (&slot.recorded, work.id, in_use) {
+        work.ctx.syncer.instances.record(&recorded.instance).devices.block(id, &recorded.device);
     }
     slot.confirmed = None;
     slot.attach_sent = None;
     slot.announced = false;
-    let in_use = work.node_object().is_some_and(|node| node.volumes_in_use.contains(work.name));
+    slot.needs_name = in_use;
     work.wish(if in_use { Wish::Keep } else { Wish::Dropped });
     work.ctx.notes.silent_detach(work.key, work.node, slot.object.as_ref());
     work.write_status(slot, WriteKind::StatusDetached, AttachmentStatusChange::Detached);

@@ -6,6 +6,7 @@
 
 use super::work::Work;
 use crate::controller::actual::in_flight::{CallEnd, CallKind};
+use crate::controller::actual::nodes::Wish;
 use crate::controller::actual::slot::{DetachSent, Slot, WriteKind};
 use crate::controller::command::{BudgetClass, Call, Ec2Call, KubernetesCall};
 use crate::controller::context::Operation;
@@ -18,9 +19,9 @@ use crate::model::volume::AttachmentState;
 /// Advances a detach that was cleared (or ordered, where this process has not the role attach-detach).
 pub fn finish(slot: &mut Slot, work: &mut Work<'_>) {
     let now = work.now().monotonic;
-    if slot.recorded.is_none() {
-        // It never had an instance: nothing was ever sent under it.
-        return end(slot, work);
+    if slot.forced && work.node_of(slot).is_some() && !work.is_marked() {
+        // It left the list by (c) or (d) and the Node was registered again since: the mark died with the old one.
+        work.wish(Wish::Marked);
     }
     if work.is_confirmed_free(slot) {
         return end(slot, work);
@@ -43,7 +44,11 @@ pub fn finish(slot: &mut Slot, work: &mut Work<'_>) {
         }
         None => {
             let after_done = slot.detach_sent == DetachSent::Sent;
-            if after_done { work.poll() } else { work.poll_for_consistency() }
+            if after_done {
+                work.poll()
+            } else {
+                work.poll_for_consistency()
+            }
             if after_done {
                 work.poll_for_consistency();
             }
@@ -134,13 +139,12 @@ pub fn close(slot: &mut Slot, work: &mut Work<'_>) {
     if let Some(object) = &slot.object {
         work.volume.ended.insert(object.uid.clone());
     }
-    let now = work.now().monotonic;
-    if let Some(recorded) = &slot.recorded {
+    if let (Some(recorded), Some(id)) = (&slot.recorded, work.id) {
         let devices = &mut work.ctx.syncer.instances.record(&recorded.instance).devices;
-        if slot.forced || slot.ever_listed && work.node_object().is_some_and(|n| n.volumes_in_use.contains(work.name)) {
-            devices.block(&recorded.device, now);
-        } else {
-            devices.release(&recorded.device, now);
+        devices.release(id);
+        if slot.forced {
+            // It may still be mounted: its name is not used again on that instance while that is so.
+            devices.block(id, &recorded.device);
         }
     }
     slot.forget_object();

@@ -64,11 +64,7 @@ fn relist_then_remove(slot: &mut Slot, work: &mut Work<'_>) {
         });
         if !acknowledged {
             slot.heal = Some(Heal::Relisting);
-            work.wish(Wish::Listed {
-                node_uid: slot.recorded_uid().cloned(),
-                not_before: now,
-                mark: slot.forced,
-            });
+            work.wish(Wish::Listed { node_uid: slot.recorded_uid().cloned(), not_before: now, mark: slot.forced });
             return slot.block(BlockedReason::Terminating, now);
         }
         slot.unlisted = false;

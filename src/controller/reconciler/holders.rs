@@ -40,8 +40,9 @@ pub fn free_for(work: &Work<'_>, instance: &InstanceId) -> Result<(), BlockedRea
         return Err(BlockedReason::VolumeState(format!("{:?}", volume.state)));
     }
     // A detach that was not answered Done is believed by consistent spaced reads only.
-    let unsure = work.volume.calls.last().is_some_and(|last| last.kind == CallKind::Detach && last.end == CallEnd::Dead)
-        || work.volume.calls.iter().any(|call| call.kind == CallKind::Detach);
+    let unsure =
+        work.volume.calls.last().is_some_and(|last| last.kind == CallKind::Detach && last.end == CallEnd::Dead)
+            || work.volume.calls.iter().any(|call| call.kind == CallKind::Detach);
     if unsure && !readings.are_spaced() {
         return Err(BlockedReason::WaitingForEc2);
     }

@@ -152,15 +152,8 @@ fn check(slot: &mut Slot, work: &mut Work<'_>, rung: Rung, after: Monotonic, uid
         return slot.block(BlockedReason::Writing, now);
     };
     let wanted = work.ctx.desired.wants_in(pods, work.key);
-    let verdict = fencing::judge_live(
-        slot,
-        rung,
-        uid,
-        node,
-        ladder(slot, work, node),
-        &work.ctx.settings,
-        &work.ctx.policy,
-    );
+    let verdict =
+        fencing::judge_live(slot, rung, uid, node, ladder(slot, work, node), &work.ctx.settings, &work.ctx.policy);
     let unresolved_matters = rung.is_forced();
     let passed = verdict.is_ok()
         && match wanted {

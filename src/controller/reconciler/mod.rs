@@ -18,11 +18,11 @@ mod protection;
 mod work;
 
 pub use adopt::observe;
+pub use work::Work;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::actual::in_flight::DEAD_AFTER;
 use super::actual::slot::Slot;
 use super::actual::volume::Volume;
 use super::context::Context;
@@ -30,9 +30,8 @@ use super::event::Role;
 use super::policy::{Rule, UnknownAttachments};
 use super::reason::BlockedReason;
 use crate::model::attachment::NewAttachmentSource;
-use crate::model::ids::{AwsVolumeId, NodeName, UniqueVolumeName, VolumeKey};
+use crate::model::ids::{AwsVolumeId, NodeName, VolumeKey};
 use crate::model::time::Wall;
-use work::Work;
 
 /// A multi-attach wait that ends sooner is no news.
 const MULTI_ATTACH_NEWS_AFTER: Duration = Duration::from_secs(15);
@@ -113,10 +112,9 @@ fn wanted_nodes(key: &VolumeKey, volume: &Volume, ctx: &Context) -> BTreeMap<Nod
         if !managed || (!required && !known) {
             continue;
         }
-        let entry = wanted.entry(want.node.clone()).or_insert_with(|| Wanted {
-            bound_at: want.bound_at,
-            source: want.source.clone(),
-        });
+        let entry = wanted
+            .entry(want.node.clone())
+            .or_insert_with(|| Wanted { bound_at: want.bound_at, source: want.source.clone() });
         entry.bound_at = entry.bound_at.min(want.bound_at);
     }
     wanted
@@ -137,9 +135,10 @@ fn whose_turn(
                 slot.confirmed.is_some()
                     || (volume.calls.any_to(instance) && ctx.policy.holds(Rule::NoSwitchAfterSend))
                     || slot.attach_sent.is_some() && ctx.policy.holds(Rule::NoSwitchAfterSend)
-                    || volume.readings.volume().is_some_and(|v| {
-                        v.attachments.iter().any(|a| a.instance.as_ref() == Some(instance))
-                    })
+                    || volume
+                        .readings
+                        .volume()
+                        .is_some_and(|v| v.attachments.iter().any(|a| a.instance.as_ref() == Some(instance)))
             }
             None => id.is_none() && slot.object.is_some(),
         }
@@ -155,6 +154,9 @@ fn advance(slot: &mut Slot, work: &mut Work<'_>, wanted: Option<&Wanted>, turn: 
     }
     if slot.unsettled {
         return outcome::settle(slot, work);
+    }
+    if outcome::write_error(slot, work) {
+        return;
     }
     let Some(_) = work.id else { return advance_other(slot, work, wanted, turn) };
     if !adopt::complete(slot, work) && slot.recorded.is_none() {
@@ -350,14 +352,4 @@ fn lead_out_foreign(key: &VolumeKey, volume: &mut Volume, ctx: &mut Context) {
             ctx.dirty_volumes.insert(key.clone());
         }
     }
-}
-
-/// When a call that is under way at the start of leading cannot land any more.
-pub fn inherited_until(ctx: &Context) -> Option<crate::model::time::Monotonic> {
-    ctx.lease_start().map(|start| start + DEAD_AFTER)
-}
-
-/// The name of the volume on lists.
-pub fn unique_name(key: &VolumeKey) -> UniqueVolumeName {
-    key.unique_name()
 }

@@ -23,7 +23,7 @@ const LIST_AFTER: Duration = Duration::from_secs(12);
 /// Advances an attachment that is wanted on the node and whose turn it is.
 pub fn attach(slot: &mut Slot, work: &mut Work<'_>, source: &NewAttachmentSource) {
     let now = work.now().monotonic;
-    let Some(object) = &slot.object else {
+    let Some(object) = slot.object.clone() else {
         if work.node_object().is_none() {
             return slot.block(BlockedReason::NodeGone, now);
         }

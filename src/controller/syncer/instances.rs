@@ -127,7 +127,7 @@ impl Instances {
             record.missing_at = None;
             record.kind = Some(reading.instance_type.clone());
             record.zone = Some(reading.zone.clone());
-            record.devices.absorb(&reading.mappings, now);
+            record.devices.set_mappings(&reading.mappings);
         }
         if !complete {
             return;
@@ -146,6 +146,12 @@ impl Instances {
                 self.known.entry(instance.clone()).or_default().missing_at = Some(now);
             }
         }
+    }
+
+    /// The instances known to be of these types.
+    pub fn of_types(&self, types: &[InstanceType]) -> Vec<InstanceId> {
+        let of = |record: &InstanceRecord| record.kind.as_ref().is_some_and(|kind| types.contains(kind));
+        self.known.iter().filter(|(_, record)| of(record)).map(|(instance, _)| instance.clone()).collect()
     }
 
     /// The answer of DescribeInstanceTypes for `asked`, or that it failed: a type that is not answered is taken to have

@@ -168,7 +168,9 @@ impl Syncer {
                 Some(mut volume) => {
                     self.suspected.remove(&id);
                     // EC2 gives attachments in no order; agreement is judged by equality.
-                    volume.attachments.sort_by(|a, b| a.instance.cmp(&b.instance).then_with(|| a.device.cmp(&b.device)));
+                    volume
+                        .attachments
+                        .sort_by(|a, b| a.instance.cmp(&b.instance).then_with(|| a.device.cmp(&b.device)));
                     sights.push((id, Sight::Seen(volume), began));
                 }
                 None if alone => sights.push((id, Sight::Missing, began)),

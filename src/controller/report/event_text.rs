@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use smol_str::SmolStr;
 
-use super::command::{EventNote, Regarding};
+use crate::controller::command::{EventNote, Regarding};
 use crate::model::attachment::NewAttachmentSource;
 use crate::model::device::DeviceName;
 use crate::model::ids::{EBS_DRIVER, InstanceId, NodeName, PodKey, VolumeKey, Zone};

@@ -1,0 +1,152 @@
+//! Outcomes of commands: each goes to the part of the core that asked.
+//!
+//! Flow: `Controller::ingest` looks up what the command was for; budgets learn from throttles first. Must never drop an
+//! outcome of a mutating call.
+
+use super::actual::readings::{Sight, attachment_on};
+use super::backoff::Pace;
+use super::context::{BackoffKey, Operation};
+use super::event::{Object, WatchEvent};
+use super::intake::{apply_node, with_slot};
+use super::outbox::Pending;
+use super::reconciler::outcome as slot_outcome;
+use super::report::node_status;
+use super::store::Store;
+use crate::model::ids::{AttachmentKey, AwsVolumeId, InstanceId, VolumeKey};
+use crate::model::outcome::{Answer, CallResult, Outcome};
+use crate::model::time::Monotonic;
+use crate::model::volume::AttachmentState;
+
+/// Takes in the outcome of a command.
+pub fn absorb(store: &mut Store, outcome: Outcome) {
+    let Some((class, pending)) = store.ctx.outbox.settle(outcome.id) else { return };
+    match &outcome.result {
+        CallResult::Throttled => store.ctx.outbox.budget.throttled(class),
+        CallResult::Done(_) => store.ctx.outbox.budget.succeeded(class),
+        _ => {}
+    }
+    match pending {
+        Pending::Attach { volume, node, .. } => on_slot(store, volume, node, |slot, work| {
+            slot_outcome::attach_ended(slot, work, &outcome);
+        }),
+        Pending::Detach { volume, node } => on_slot(store, volume, node, |slot, work| {
+            slot_outcome::detach_ended(slot, work, &outcome);
+        }),
+        Pending::Write { volume, node, kind } => on_slot(store, volume, node, |slot, work| {
+            slot_outcome::write_ended(slot, work, kind, outcome);
+        }),
+        Pending::PersistentVolume { volume, .. } => persistent_volume_written(store, volume, outcome),
+        Pending::NodePatch(name) => {
+            if let Some(node) = node_status::patch_ended(&name, &mut store.ctx, &outcome) {
+                apply_node(store, node);
+            }
+        }
+        Pending::NodeRefresh(name) => {
+            if let Some(node) = node_status::refresh_ended(&name, &mut store.ctx, outcome) {
+                apply_node(store, node);
+            }
+        }
+        Pending::LiveNode(name) | Pending::LivePods(name) => {
+            if let Some(node) = node_status::live_ended(&name, &mut store.ctx, outcome) {
+                apply_node(store, node);
+            }
+        }
+        Pending::Volumes => {
+            for (id, sight, began) in store.ctx.syncer.absorb_volumes(outcome) {
+                absorb_sight(store, &id, sight, began);
+            }
+        }
+        Pending::Instances(asked) => {
+            let now = outcome.ended.monotonic;
+            match outcome.result {
+                CallResult::Done(Answer::Instances { instances, next_token }) => {
+                    let complete = next_token.is_none();
+                    store.ctx.syncer.instances.absorb(&asked, instances, complete, now);
+                }
+                _ => store.ctx.syncer.instances.failed(&asked, now),
+            }
+            dirty_waiting(store, &asked);
+        }
+        Pending::InstanceTypes(asked) => {
+            let readings = match outcome.result {
+                CallResult::Done(Answer::InstanceTypes(readings)) => Some(readings),
+                _ => None,
+            };
+            store.ctx.syncer.instances.absorb_types(&asked, readings);
+            let instances = store.ctx.syncer.instances.of_types(&asked);
+            dirty_waiting(store, &instances);
+        }
+        Pending::Event => {}
+    }
+}
+
+fn on_slot(
+    store: &mut Store,
+    volume: VolumeKey,
+    node: crate::model::ids::NodeName,
+    f: impl FnOnce(&mut super::actual::slot::Slot, &mut super::reconciler::Work<'_>),
+) {
+    store.ctx.dirty_volumes.insert(volume.clone());
+    let record = store.volumes.entry(volume.clone()).or_default();
+    record.slots.entry(node.clone()).or_default();
+    let key = AttachmentKey { volume, node };
+    with_slot(&key, record, &mut store.ctx, f);
+    // A create told the object's place before the watch does.
+    let object = record.slots.get(&key.node).and_then(|slot| slot.object.as_ref());
+    if let Some(object) = object
+        && store.attachments.get(&object.name).is_none_or(|indexed| indexed.uid != object.uid)
+    {
+        let generation = store.lists.get(&super::event::Kind::Attachment).copied().unwrap_or(0);
+        let indexed = super::store::Indexed { key, uid: object.uid.clone(), generation };
+        store.attachments.insert(object.name.clone(), indexed);
+    }
+}
+
+fn persistent_volume_written(store: &mut Store, volume: VolumeKey, outcome: Outcome) {
+    store.ctx.persistent_volume_writes.remove(&volume);
+    store.ctx.dirty_volumes.insert(volume.clone());
+    match outcome.result {
+        CallResult::Done(Answer::PersistentVolume(Some(object))) => {
+            store.ctx.desired.ingest(&WatchEvent::Applied(Object::PersistentVolume(*object)));
+        }
+        CallResult::Done(_) => {}
+        _ => {
+            let key = BackoffKey::PersistentVolume(volume.clone());
+            let at = store.ctx.backoff.failed(&key, Operation::NodePatch, Pace::Fast, outcome.ended.monotonic);
+            store.ctx.wake_volume(&volume, at, "backoff over");
+        }
+    }
+}
+
+/// Device tables learn from every read; the volume is looked at.
+fn absorb_sight(store: &mut Store, id: &AwsVolumeId, sight: Sight, began: Monotonic) {
+    let key = VolumeKey::ebs(id);
+    let policy = store.ctx.policy.clone();
+    let volume = store.volume(&key);
+    let before = volume.readings.last_seen().map(|seen| seen.attachments.clone()).unwrap_or_default();
+    volume.readings.absorb(sight, began, &policy);
+    let seen = volume.readings.last_seen().map(|seen| seen.attachments.clone()).unwrap_or_default();
+    for attachment in &seen {
+        if let (Some(instance), Some(device)) = (&attachment.instance, &attachment.device)
+            && attachment.state != AttachmentState::Detached
+        {
+            store.ctx.syncer.instances.record(instance).devices.attachment_seen(id, device);
+        }
+    }
+    for attachment in before {
+        let Some(instance) = attachment.instance else { continue };
+        let still =
+            store.volumes.get(&key).and_then(|v| v.readings.last_seen()).and_then(|v| attachment_on(v, &instance));
+        if still.is_none() {
+            store.ctx.syncer.instances.record(&instance).devices.attachment_gone(id);
+        }
+    }
+}
+
+/// Attaches that wait for these instances are looked at.
+fn dirty_waiting(store: &mut Store, instances: &[InstanceId]) {
+    let ctx = &mut store.ctx;
+    let nodes = instances.iter().filter_map(|instance| ctx.node_of_instance.get(instance));
+    let volumes = nodes.filter_map(|node| ctx.nodes.get(node)).flat_map(|record| &record.volumes);
+    ctx.dirty_volumes.extend(volumes.cloned());
+}

@@ -1,0 +1,383 @@
+//! Watch events of nodes, CSINodes and VolumeAttachments: how the actual state takes them in.
+//!
+//! Flow: `Controller::ingest` and the outcomes of writes come here. A list is marked and swept in place by generation;
+//! absence proves nothing until its End. An older version never replaces a newer one. Must never decide anything.
+
+use super::actual::nodes::{Acknowledged, Gone, NodeRecord};
+use super::actual::volume::Volume;
+use super::context::Context;
+use super::event::{Kind, Object, ObjectKey, Role, WatchEvent};
+use super::reconciler::{self, outcome};
+use super::report::node_status::HOLD_AFTER_FOREIGN_WRITE;
+use super::store::{Indexed, Store};
+use crate::model::attachment::{AttachmentSource, VolumeAttachment};
+use crate::model::ids::{AttachmentKey, AttachmentName, DriverName, InstanceId, NodeName, Uid, VolumeKey};
+use crate::model::node::{CsiNode, Node};
+
+/// Kinds kept by the actual state.
+const KINDS: [Kind; 3] = [Kind::Node, Kind::CsiNode, Kind::Attachment];
+
+/// Takes in a watch event.
+pub fn watch(store: &mut Store, event: WatchEvent) {
+    match event {
+        WatchEvent::Begin { kind, generation } if KINDS.contains(&kind) => {
+            store.lists.insert(kind, generation);
+        }
+        WatchEvent::End { kind, generation } if store.lists.get(&kind) == Some(&generation) => {
+            sweep(store, kind, generation);
+            store.synced.insert(kind);
+            store.ctx.actual_synced = KINDS.iter().all(|kind| store.synced.contains(kind));
+            dirty_everything(store);
+        }
+        WatchEvent::Item { generation, object } => apply(store, object, generation, true),
+        WatchEvent::Applied(object) => {
+            let kind = kind_of(&object);
+            let generation = kind.and_then(|kind| store.lists.get(&kind)).copied().unwrap_or(0);
+            apply(store, object, generation, false);
+        }
+        WatchEvent::Deleted(key) => deleted(store, key),
+        WatchEvent::Begin { .. } | WatchEvent::End { .. } => {}
+    }
+}
+
+fn kind_of(object: &Object) -> Option<Kind> {
+    Some(match object {
+        Object::Node(_) => Kind::Node,
+        Object::CsiNode(_) => Kind::CsiNode,
+        Object::Attachment(_) => Kind::Attachment,
+        _ => return None,
+    })
+}
+
+fn apply(store: &mut Store, object: Object, generation: u64, listed: bool) {
+    match object {
+        Object::Node(node) => {
+            let name = node.name.clone();
+            apply_node(store, node);
+            store.ctx.nodes.entry(name).or_default().generation = generation;
+        }
+        Object::CsiNode(csi) => apply_csi_node(&mut store.ctx, csi, generation),
+        Object::Attachment(attachment) => apply_attachment(store, attachment, generation, listed),
+        // Unknown is not empty: what was known of it stays, and it counts as listed.
+        Object::Unreadable(ObjectKey::Node(name, _)) => {
+            store.ctx.nodes.entry(name).or_default().generation = generation;
+        }
+        Object::Unreadable(ObjectKey::CsiNode(name)) => {
+            if let Some(csi) = &mut store.ctx.nodes.entry(name).or_default().csi {
+                csi.1 = generation;
+            }
+        }
+        Object::Unreadable(ObjectKey::Attachment(name, _)) => {
+            if let Some(indexed) = store.attachments.get_mut(&name) {
+                indexed.generation = generation;
+            }
+        }
+        _ => {}
+    }
+}
+
+fn deleted(store: &mut Store, key: ObjectKey) {
+    match key {
+        ObjectKey::Node(name, uid) => {
+            let is_it = |record: &NodeRecord| record.object.as_ref().is_some_and(|node| node.uid == uid);
+            if store.ctx.nodes.get(&name).is_some_and(is_it) {
+                node_gone(&mut store.ctx, &name);
+            }
+        }
+        ObjectKey::CsiNode(name) => csi_gone(&mut store.ctx, &name),
+        ObjectKey::Attachment(name, uid) => attachment_gone(store, &name, &uid),
+        _ => {}
+    }
+}
+
+fn sweep(store: &mut Store, kind: Kind, generation: u64) {
+    match kind {
+        Kind::Node => {
+            let gone = store.ctx.nodes.iter().filter(|(_, r)| r.object.is_some() && r.generation < generation);
+            for name in gone.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+                node_gone(&mut store.ctx, &name);
+            }
+        }
+        Kind::CsiNode => {
+            let gone = store.ctx.nodes.iter().filter(|(_, r)| r.csi.as_ref().is_some_and(|(_, g)| *g < generation));
+            for name in gone.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+                csi_gone(&mut store.ctx, &name);
+            }
+        }
+        Kind::Attachment => {
+            let gone = store.attachments.iter().filter(|(_, indexed)| indexed.generation < generation);
+            let gone: Vec<_> = gone.map(|(name, indexed)| (name.clone(), indexed.uid.clone())).collect();
+            for (name, uid) in gone {
+                attachment_gone(store, &name, &uid);
+            }
+            store.unresolved.retain(|_, (_, listed)| *listed >= generation);
+        }
+        _ => {}
+    }
+}
+
+fn dirty_everything(store: &mut Store) {
+    store.ctx.dirty_volumes.extend(store.volumes.keys().cloned());
+    store.ctx.dirty_volumes.extend(store.ctx.desired.volumes().cloned());
+    store.ctx.dirty_nodes.extend(store.ctx.nodes.keys().cloned());
+}
+
+/// Leading begins: everything is looked at.
+pub fn leading_began(store: &mut Store) {
+    dirty_everything(store);
+}
+
+/// Takes in a Node as a watch, a write or a live read shows it.
+pub fn apply_node(store: &mut Store, node: Node) {
+    let ctx = &mut store.ctx;
+    let name = node.name.clone();
+    let record = ctx.nodes.entry(name.clone()).or_default();
+    let known = record.object.as_ref();
+    if known.is_some_and(|known| node.resource_version.is_older_than(&known.resource_version)) {
+        return;
+    }
+    let instance = node.provider_id.as_ref().and_then(|id| id.instance()).cloned();
+    if let Some(known) = known.filter(|known| known.uid != node.uid) {
+        let was = known.provider_id.as_ref().and_then(|id| id.instance()).cloned();
+        let not_ready_since = (!known.ready.is_true).then_some(known.ready.since).flatten();
+        record.gone = Some(Gone { at: ctx.now, instance: was, not_ready_since });
+        record.acknowledged = None;
+        record.removed.clear();
+        record.suspect.clear();
+    }
+    if record.gone.as_ref().is_some_and(|gone| gone.instance == instance) {
+        record.gone = None;
+    }
+    let changed = known.is_none_or(|known| is_news(known, &node));
+    note_foreign_write(ctx, &name, &node);
+    let record = ctx.nodes.entry(name.clone()).or_default();
+    if let Some(was) = record.object.as_ref().and_then(|known| known.provider_id.as_ref()?.instance().cloned())
+        && Some(&was) != instance.as_ref()
+    {
+        ctx.node_of_instance.remove(&was);
+    }
+    if let Some(instance) = instance {
+        ctx.node_of_instance.insert(instance, name.clone());
+    }
+    record.object = Some(node);
+    if changed {
+        node_changed(store, &name);
+    }
+}
+
+/// Whether anything changed that a decision could rest on (the heartbeat alone is none).
+fn is_news(known: &Node, node: &Node) -> bool {
+    known.uid != node.uid
+        || known.managed != node.managed
+        || known.provider_id != node.provider_id
+        || known.zone != node.zone
+        || known.ready.is_true != node.ready.is_true
+        || known.ready.since != node.ready.since
+        || known.out_of_service != node.out_of_service
+        || known.boot_id != node.boot_id
+        || known.volumes_in_use != node.volumes_in_use
+        || known.volumes_attached != node.volumes_attached
+        || known.in_use_unknown != node.in_use_unknown
+}
+
+/// Rule 12: a list that differs from our last acknowledged one under the same UID was written by another: the node is
+/// held, and what changed is marked.
+fn note_foreign_write(ctx: &mut Context, name: &NodeName, node: &Node) {
+    let now = ctx.now.monotonic;
+    let record = ctx.nodes.entry(name.clone()).or_default();
+    let Some(acknowledged) = &record.acknowledged else { return };
+    if acknowledged.uid != node.uid
+        || node.resource_version.is_older_than(&acknowledged.resource_version)
+        || node.volumes_attached == acknowledged.list
+    {
+        return;
+    }
+    // A patch of ours that is under way, or whose outcome was unknown, explains its own list.
+    let ours = record.patch.as_ref().is_some_and(|patch| patch.list == node.volumes_attached);
+    let unknown = record.hung_at.is_some();
+    let list = node.volumes_attached.clone();
+    if !ours && !unknown {
+        let changed = acknowledged.list.keys().filter(|known| !list.contains_key(*known));
+        let changed: Vec<_> =
+            changed.chain(list.keys().filter(|now| !acknowledged.list.contains_key(*now))).cloned().collect();
+        record.suspect.extend(changed);
+        record.held_until = Some(now + HOLD_AFTER_FOREIGN_WRITE);
+        ctx.notes.foreign_write(name, &node.uid, HOLD_AFTER_FOREIGN_WRITE, now);
+    }
+    record.acknowledged =
+        Some(Acknowledged { uid: node.uid.clone(), resource_version: node.resource_version.clone(), list });
+}
+
+/// The node's volumes are looked at; names it lists of which no VolumeAttachment is known get a slot (rule 9).
+fn node_changed(store: &mut Store, name: &NodeName) {
+    let Some(record) = store.ctx.nodes.get(name) else { return };
+    store.ctx.dirty_nodes.insert(name.clone());
+    store.ctx.dirty_volumes.extend(record.volumes.iter().cloned());
+    store.ctx.dirty_volumes.extend(store.ctx.desired.wanted_on(name).cloned());
+    let Some(node) = &record.object else { return };
+    let strangers: Vec<VolumeKey> = node
+        .volumes_attached
+        .keys()
+        .filter_map(|listed| listed.volume_key())
+        .filter(|key| key.driver.is_ebs() && key.aws_volume_id().is_some() && !record.volumes.contains(key))
+        .collect();
+    for key in strangers {
+        let volume = store.volume(&key);
+        volume.listed_only.insert(name.clone());
+        volume.slots.entry(name.clone()).or_default();
+        store.ctx.nodes.entry(name.clone()).or_default().volumes.insert(key);
+    }
+}
+
+fn node_gone(ctx: &mut Context, name: &NodeName) {
+    let now = ctx.now;
+    let record = ctx.nodes.entry(name.clone()).or_default();
+    let Some(node) = record.object.take() else { return };
+    let instance = node.provider_id.as_ref().and_then(|id| id.instance()).cloned();
+    if let Some(instance) = &instance {
+        ctx.node_of_instance.remove(instance);
+    }
+    let not_ready_since = (!node.ready.is_true).then_some(node.ready.since).flatten();
+    record.gone = Some(Gone { at: now, instance, not_ready_since });
+    record.acknowledged = None;
+    record.removed.clear();
+    record.suspect.clear();
+    record.held_until = None;
+    ctx.dirty_volumes.extend(record.volumes.iter().cloned());
+    ctx.dirty_volumes.extend(ctx.desired.wanted_on(name).cloned());
+}
+
+fn apply_csi_node(ctx: &mut Context, csi: CsiNode, generation: u64) {
+    let name = csi.name.clone();
+    let record = ctx.nodes.entry(name.clone()).or_default();
+    let changed = record.csi.as_ref().is_none_or(|(known, _)| *known != csi);
+    record.csi_ebs = csi.drivers.get(&DriverName::ebs()).and_then(|id| InstanceId::parse(id).ok());
+    record.csi = Some((csi, generation));
+    if changed {
+        ctx.dirty_volumes.extend(record.volumes.iter().cloned());
+        ctx.dirty_volumes.extend(ctx.desired.wanted_on(&name).cloned());
+    }
+}
+
+fn csi_gone(ctx: &mut Context, name: &NodeName) {
+    let Some(record) = ctx.nodes.get_mut(name) else { return };
+    record.csi = None;
+    record.csi_ebs = None;
+    ctx.dirty_volumes.extend(record.volumes.iter().cloned());
+}
+
+/// Takes in a VolumeAttachment.
+fn apply_attachment(store: &mut Store, attachment: VolumeAttachment, generation: u64, listed: bool) {
+    let Some(key) = key_of(store, &attachment) else {
+        store.unresolved.insert(attachment.name.clone(), (attachment, generation));
+        return;
+    };
+    store.unresolved.remove(&attachment.name);
+    place(store, key, attachment, generation, listed);
+}
+
+/// Volumes of VolumeAttachments that could not be told before are tried again (a PersistentVolume may have come).
+pub fn resolve_again(store: &mut Store) {
+    for (name, (attachment, generation)) in std::mem::take(&mut store.unresolved) {
+        match key_of(store, &attachment) {
+            Some(key) => place(store, key, attachment, generation, true),
+            None => {
+                store.unresolved.insert(name, (attachment, generation));
+            }
+        }
+    }
+}
+
+/// Volume and node of a VolumeAttachment: by its source; else by what is known under its name; else by its name, which is
+/// a hash of handle, driver and node, recomputed for each volume the node is known to have.
+fn key_of(store: &Store, attachment: &VolumeAttachment) -> Option<AttachmentKey> {
+    if let Some(indexed) = store.attachments.get(&attachment.name) {
+        return Some(indexed.key.clone());
+    }
+    let by_source = match &attachment.source {
+        AttachmentSource::PersistentVolume(name) => {
+            store.ctx.desired.persistent_volume(name).and_then(|volume| store.ctx.desired.volume_of(volume).ok())
+        }
+        AttachmentSource::Inline { driver, handle } => {
+            Some(VolumeKey { handle: handle.clone(), driver: driver.clone() })
+        }
+        AttachmentSource::Unreadable => None,
+    };
+    if let Some(volume) = by_source {
+        return Some(AttachmentKey { volume, node: attachment.node.clone() });
+    }
+    let record = store.ctx.nodes.get(&attachment.node)?;
+    let lists = record.object.iter().flat_map(|node| node.volumes_attached.keys().chain(&node.volumes_in_use));
+    lists
+        .filter_map(|name| name.volume_key())
+        .chain(record.volumes.iter().cloned())
+        .map(|volume| AttachmentKey { volume, node: attachment.node.clone() })
+        .find(|key| AttachmentName::of(key) == attachment.name)
+}
+
+fn place(store: &mut Store, key: AttachmentKey, attachment: VolumeAttachment, generation: u64, listed: bool) {
+    let (lease_start, now) = (store.ctx.lease_start(), store.ctx.now);
+    let ours = attachment.node_uid.is_some();
+    let driver_is_ebs = attachment.driver.is_ebs();
+    let indexed = Indexed { key: key.clone(), uid: attachment.uid.clone(), generation };
+    let volume = store.volume(&key.volume);
+    if volume.ended.contains(&attachment.uid) {
+        return;
+    }
+    let slot = volume.slots.entry(key.node.clone()).or_default();
+    if let Some(known) = &slot.object
+        && known.uid == attachment.uid
+        && attachment.resource_version.is_older_than(&known.resource_version)
+    {
+        return;
+    }
+    let is_new = slot.object.as_ref().is_none_or(|known| known.uid != attachment.uid);
+    let expected = slot.write.is_some() || slot.unsettled || slot.heal.is_some();
+    volume.listed_only.remove(&key.node);
+    store.attachments.insert(attachment.name.clone(), indexed);
+    let slot = store.volumes.entry(key.volume.clone()).or_default().slots.entry(key.node.clone()).or_default();
+    reconciler::observe(slot, attachment, lease_start, now.wall);
+    let record = store.ctx.nodes.entry(key.node.clone()).or_default();
+    record.volumes.insert(key.volume);
+    let by_another = is_new && !expected && !listed && !ours && driver_is_ebs;
+    if by_another && lease_start.is_some() && store.ctx.settings.roles.contains(&Role::AttachDetach) {
+        record.held_until = Some(now.monotonic + HOLD_AFTER_FOREIGN_WRITE);
+    }
+}
+
+fn attachment_gone(store: &mut Store, name: &AttachmentName, uid: &Uid) {
+    if store.unresolved.get(name).is_some_and(|(object, _)| object.uid == *uid) {
+        store.unresolved.remove(name);
+    }
+    let Some(indexed) = store.attachments.get(name).cloned() else { return };
+    let key = indexed.key;
+    let volume = store.volumes.entry(key.volume.clone()).or_default();
+    volume.ended.remove(uid);
+    if indexed.uid == *uid {
+        store.attachments.remove(name);
+    }
+    store.ctx.dirty_volumes.insert(key.volume.clone());
+    let current = volume.slots.get(&key.node).and_then(|slot| slot.object.as_ref()).is_some_and(|o| o.uid == *uid);
+    if current {
+        with_slot(&key, volume, &mut store.ctx, |slot, work| {
+            outcome::vanish(slot, work);
+            // The watch has told its end already: nothing late can bring it back.
+        });
+        volume.ended.remove(uid);
+    }
+}
+
+/// Runs `f` on a slot with everything beside it.
+pub fn with_slot(
+    key: &AttachmentKey,
+    volume: &mut Volume,
+    ctx: &mut Context,
+    f: impl FnOnce(&mut super::actual::slot::Slot, &mut reconciler::Work<'_>),
+) {
+    let Some(mut slot) = volume.slots.remove(&key.node) else { return };
+    let id = key.volume.aws_volume_id();
+    let name = key.volume.unique_name();
+    let mut work = reconciler::Work { key: &key.volume, id: id.as_ref(), name: &name, node: &key.node, volume, ctx };
+    f(&mut slot, &mut work);
+    volume.slots.insert(key.node.clone(), slot);
+}

@@ -1,0 +1,45 @@
+//! The finalizer on PersistentVolumes: kept while a VolumeAttachment names the volume, taken off one that is being deleted.
+//!
+//! External-attacher's protocol: a PersistentVolume must outlive its VolumeAttachments, or a detach cannot find the volume.
+
+use crate::controller::actual::volume::Volume;
+use crate::controller::command::{BudgetClass, Call, KubernetesCall};
+use crate::controller::context::{BackoffKey, Context, Operation};
+use crate::controller::event::Role;
+use crate::controller::outbox::{Pending, Target};
+use crate::model::ids::VolumeKey;
+
+/// Takes our finalizer off a PersistentVolume of the volume that is being deleted, when no VolumeAttachment is left.
+pub fn release(key: &VolumeKey, volume: &mut Volume, ctx: &mut Context) {
+    let finalizer = key.driver.attacher_finalizer();
+    let in_use =
+        volume.slots.values().any(|slot| slot.object.is_some() || slot.write.is_some() || slot.recorded.is_some());
+    if in_use || ctx.has_persistent_volume_write(key) {
+        return;
+    }
+    let leaving = ctx
+        .desired
+        .persistent_volumes_of(key)
+        .find(|volume| volume.deleting && volume.finalizers.iter().any(|f| *f == finalizer))
+        .cloned();
+    let Some(leaving) = leaving else { return };
+    let backoff = BackoffKey::PersistentVolume(key.clone());
+    if let Some(at) = ctx.backoff.ready_at(&backoff, &Operation::NodePatch)
+        && at > ctx.now.monotonic
+    {
+        return ctx.wake_volume(key, at, "backoff over");
+    }
+    let Some(permit) = ctx.permit(Role::Attacher) else { return };
+    if !ctx.ask(BudgetClass::Write, Target::PersistentVolume(key.clone(), leaving.name.clone())) {
+        return;
+    }
+    let call = KubernetesCall::SetPersistentVolumeFinalizers {
+        name: leaving.name.clone(),
+        uid: leaving.uid.clone(),
+        resource_version: leaving.resource_version.clone(),
+        finalizers: leaving.finalizers.iter().filter(|f| **f != finalizer).cloned().collect(),
+    };
+    let pending = Pending::PersistentVolume { volume: key.clone(), name: leaving.name };
+    ctx.outbox.push(BudgetClass::Write, permit, Call::Kubernetes(call), pending);
+    ctx.persistent_volume_writes.insert(key.clone());
+}

@@ -1,0 +1,125 @@
+//! Events waiting to be written: made where something is decided, admitted once, written as the event budget allows.
+//!
+//! Owns the memory of what was said. An event must never delay a write: it has its own budget and may be dropped.
+
+use std::collections::VecDeque;
+
+use super::event_text::{self, EventMemory, EventText};
+use crate::controller::command::{EventNote, Regarding};
+use crate::controller::desired::Want;
+use crate::model::attachment::VolumeAttachment;
+use crate::model::ids::{NodeName, PodKey, Uid, VolumeKey};
+use crate::model::time::Monotonic;
+
+/// More than this waiting: the oldest is dropped.
+const WAITING_MAX: usize = 10_000;
+
+/// Events waiting.
+#[derive(Debug, Default)]
+pub struct Notes {
+    memory: EventMemory,
+    waiting: VecDeque<EventNote>,
+}
+
+impl Notes {
+    /// The attach is finished: upstream's event, one for each pod on the node. Said once an attachment, so the memory is
+    /// not asked.
+    pub fn attached(&mut self, wants: &[Want], node: &NodeName, volume: &VolumeKey) {
+        for want in wants.iter().filter(|want| want.node == *node) {
+            let text = event_text::attach_succeeded(&event_text::spec_name(&want.source, volume));
+            self.push(text.about(Regarding::Pod(want.pod.clone(), want.uid.clone())));
+        }
+    }
+
+    /// The attach failed or cannot be tried.
+    pub fn attach_failed(&mut self, wants: &[Want], node: &NodeName, volume: &VolumeKey, error: &str, now: Monotonic) {
+        for want in wants.iter().filter(|want| want.node == *node) {
+            let cause = error.split([':', '(']).next().unwrap_or(error);
+            let text = event_text::attach_failed(&event_text::spec_name(&want.source, volume), cause, error);
+            self.say(Regarding::Pod(want.pod.clone(), want.uid.clone()), volume, text, now);
+        }
+    }
+
+    /// The volume is exclusive and held elsewhere.
+    pub fn multi_attach(&mut self, wants: &[Want], node: &NodeName, volume: &VolumeKey, now: Monotonic) {
+        let users: Vec<PodKey> = wants.iter().filter(|want| want.node != *node).map(|want| want.pod.clone()).collect();
+        for want in wants.iter().filter(|want| want.node == *node) {
+            let spec_name = event_text::spec_name(&want.source, volume);
+            let text = event_text::multi_attach(&spec_name, &want.pod.namespace, &users);
+            self.say(Regarding::Pod(want.pod.clone(), want.uid.clone()), volume, text, now);
+        }
+    }
+
+    /// A pod's volume cannot be resolved.
+    pub fn unresolved(&mut self, pod: &PodKey, uid: &Uid, why: &str, now: Monotonic) {
+        let text = event_text::unresolved_volume(why);
+        let regarding = Regarding::Pod(pod.clone(), uid.clone());
+        if self.memory.admit(&regarding, why, &text, now) {
+            self.push(text.about(regarding));
+        }
+    }
+
+    /// EC2 shows a volume gone that should be attached.
+    pub fn silent_detach(&mut self, volume: &VolumeKey, node: &NodeName, object: Option<&VolumeAttachment>) {
+        let Some(object) = object else { return };
+        let text = event_text::detached_behind_back(volume, node);
+        self.push(text.about(Regarding::Attachment(object.name.clone(), object.uid.clone())));
+    }
+
+    /// A VolumeAttachment was made again.
+    pub fn healed(&mut self, volume: &VolumeKey, node: &NodeName, object: Option<&VolumeAttachment>) {
+        let Some(object) = object else { return };
+        let text = event_text::attachment_healed(volume, node);
+        self.push(text.about(Regarding::Attachment(object.name.clone(), object.uid.clone())));
+    }
+
+    /// A detach waits for a person or for the node.
+    pub fn detach_waits(
+        &mut self,
+        volume: &VolumeKey,
+        node: &NodeName,
+        object: &VolumeAttachment,
+        why: &str,
+        withheld: bool,
+        now: Monotonic,
+    ) {
+        let text = if withheld {
+            event_text::force_withheld(volume, node, why)
+        } else {
+            event_text::detach_waits(volume, node, why)
+        };
+        self.say(Regarding::Attachment(object.name.clone(), object.uid.clone()), volume, text, now);
+    }
+
+    /// Another writer changed a node's list.
+    pub fn foreign_write(&mut self, node: &NodeName, uid: &Uid, hold: std::time::Duration, now: Monotonic) {
+        let text = event_text::foreign_write(&format!("status.volumesAttached of node {node}"), hold);
+        let regarding = Regarding::Node(node.clone(), uid.clone());
+        if self.memory.admit(&regarding, "volumesAttached", &text, now) {
+            self.push(text.about(regarding));
+        }
+    }
+
+    fn say(&mut self, regarding: Regarding, volume: &VolumeKey, text: EventText, now: Monotonic) {
+        if self.memory.admit(&regarding, volume.handle.as_str(), &text, now) {
+            self.push(text.about(regarding));
+        }
+    }
+
+    fn push(&mut self, note: EventNote) {
+        if self.waiting.len() >= WAITING_MAX {
+            self.waiting.pop_front();
+        }
+        self.waiting.push_back(note);
+    }
+
+    /// Whether an event waits.
+    pub fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// The next event.
+    pub fn pop(&mut self) -> Option<EventNote> {
+        self.waiting.pop_front()
+    }
+}
