@@ -14,7 +14,9 @@ mod context;
 pub mod desired;
 pub mod devices;
 pub mod event;
+pub mod explain;
 mod intake;
+pub mod invariants;
 pub mod leadership;
 mod outbox;
 pub mod policy;
@@ -223,6 +225,21 @@ impl Controller {
                 ctx.outbox.push_read(BudgetClass::Poll, term, Call::Ec2(call), pending);
             }
         }
+    }
+
+    /// The state in numbers.
+    pub fn status(&self) -> explain::Status {
+        explain::status(&self.store)
+    }
+
+    /// Everything that waits, and why.
+    pub fn waiting(&self) -> Vec<explain::Waiting> {
+        explain::waiting(&self.store)
+    }
+
+    /// The invariants of the core's own state that do not hold: none, or there is a bug.
+    pub fn broken_invariants(&self) -> Vec<invariants::Broken> {
+        invariants::check(&self.store)
     }
 
     /// The next command decided; the driver starts it at once.

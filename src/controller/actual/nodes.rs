@@ -209,7 +209,7 @@ impl NodeRecord {
         let live = self.live.as_ref()?;
         let (node_began, node) = live.node.as_ref()?;
         let (pods_began, pods) = live.pods.as_ref()?;
-        (*node_began >= after && *pods_began >= after).then(|| (node.as_deref(), pods.as_slice()))
+        (*node_began >= after && *pods_began >= after).then_some((node.as_deref(), pods.as_slice()))
     }
 
     /// Whether nothing is left to remember.

@@ -36,6 +36,8 @@ pub struct Readings {
     agreeing: u32,
     /// Reads that began at this time or before count no longer: a call on the volume ended then, or the lease was got.
     barrier: Monotonic,
+    /// Whether any read counted since the lease was got.
+    read_once: bool,
 }
 
 impl Readings {
@@ -53,6 +55,12 @@ impl Readings {
             self.agreeing = 1;
         }
         self.last_began = began;
+        self.read_once = true;
+    }
+
+    /// Whether the volume was read since the lease was got (rule 11), counting still or not.
+    pub fn have_begun(&self) -> bool {
+        self.read_once
     }
 
     /// A call on the volume ended (was answered, or became dead) at `at`, or a lease was got: earlier reads prove nothing

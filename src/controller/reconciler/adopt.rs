@@ -24,21 +24,24 @@ use crate::model::time::{Monotonic, Wall};
 /// Takes in a VolumeAttachment as a watch or a write shows it. `lease_start`: for one that this process did not make,
 /// calls of an earlier leader count as under way until W after it.
 pub fn observe(slot: &mut Slot, object: VolumeAttachment, lease_start: Option<Monotonic>, wall: Wall) {
-    let known = slot.object.as_ref().map(|known| known.uid.clone());
-    let made_here = slot.write.is_some_and(|write| write.kind == WriteKind::Create) || slot.heal.is_some();
-    if known.as_ref() != Some(&object.uid) && !made_here {
-        let recorded = slot.recorded.take().filter(|_| slot.vanished);
-        let confirmed = slot.confirmed.take();
+    let is_known = slot.object.as_ref().is_some_and(|known| known.uid == object.uid);
+    let device = object.device.clone().or_else(|| object.status.device_path.clone());
+    let records = match (object.instance(), object.node_uid.clone(), device) {
+        (Some(instance), Some(node_uid), Some(device)) => Some(Recorded { instance, node_uid, device }),
+        _ => None,
+    };
+    // What this process was about to record, or had recorded before the object vanished, tells its own creates.
+    let made_here = slot.object.is_none() && slot.recorded.is_some() && slot.recorded == records;
+    if !is_known && !made_here {
+        let confirmed = slot.confirmed.take().filter(|_| slot.recorded.is_some() && slot.recorded == records);
         slot.forget_object();
-        slot.recorded = recorded;
-        slot.confirmed = confirmed.filter(|_| slot.recorded.is_some());
+        slot.confirmed = confirmed;
         slot.inherited_until = lease_start.map(|start| start + DEAD_AFTER);
     }
     slot.vanished = false;
     slot.ever_attached |= object.status.attached;
-    let device = object.device.clone().or_else(|| object.status.device_path.clone());
-    if let (Some(instance), Some(node_uid), Some(device)) = (object.instance(), object.node_uid.clone(), device) {
-        slot.recorded = Some(Recorded { instance, node_uid, device });
+    if records.is_some() {
+        slot.recorded = records;
     }
     match (&object.unmounted, &slot.unmounted_word) {
         (Some(boot), Some((known, _))) if boot.as_str() == known.as_str() => {}

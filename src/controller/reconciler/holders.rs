@@ -6,9 +6,10 @@ use super::work::Work;
 use crate::controller::actual::in_flight::{CallEnd, CallKind, DEAD_AFTER};
 use crate::controller::actual::readings::Sight;
 use crate::controller::actual::volume::Volume;
+use crate::controller::context::Context;
 use crate::controller::policy::Rule;
 use crate::controller::reason::BlockedReason;
-use crate::model::ids::{InstanceId, NodeName};
+use crate::model::ids::{InstanceId, NodeName, VolumeKey};
 use crate::model::volume::{AttachmentReading, AttachmentState, VolumeState};
 
 /// Whether AttachVolume of the volume to `instance` may be sent, as far as holders go; or who is in the way.
@@ -61,8 +62,12 @@ pub fn free_for(work: &Work<'_>, instance: &InstanceId) -> Result<(), BlockedRea
 
 /// Whether the volume may be attached to several instances: EC2 says so, and every source is ReadWriteMany and Block.
 pub fn is_shared(work: &Work<'_>) -> bool {
-    work.volume.readings.last_seen().is_some_and(|volume| volume.multi_attach_enabled)
-        && work.ctx.desired.shareable(work.key)
+    is_shared_volume(work.volume, work.ctx, work.key)
+}
+
+/// The same, of any volume.
+pub fn is_shared_volume(volume: &Volume, ctx: &Context, key: &VolumeKey) -> bool {
+    volume.readings.last_seen().is_some_and(|seen| seen.multi_attach_enabled) && ctx.desired.shareable(key)
 }
 
 /// What is in the way, by an attachment EC2 shows.

@@ -22,6 +22,8 @@ use crate::model::time::Monotonic;
 
 /// A wish that is found within this time after leading began was there before.
 const START_WINDOW: Duration = Duration::from_secs(5);
+/// A volume that may still be mounted, unknown to its kubelet, is news after this.
+const UNKNOWN_IS_NEWS_AFTER: Duration = Duration::from_secs(60);
 
 /// Advances the way out. Returns when the slot was cleared or waits.
 pub fn leave(slot: &mut Slot, work: &mut Work<'_>) {
@@ -42,6 +44,11 @@ pub fn leave(slot: &mut Slot, work: &mut Work<'_>) {
             work.ctx.wake_volume(work.key, until, "node held");
         }
         return slot.block(BlockedReason::ForeignWrite, now.monotonic);
+    }
+    let unread = work.id.is_some() && !work.volume.readings.have_begun();
+    if unread && work.ctx.policy.holds(Rule::ReadBeforeActing) {
+        work.ctx.want_read(work.key, now.monotonic);
+        return slot.block(BlockedReason::VolumeNotRead, now.monotonic);
     }
     if work.node_object().is_some_and(|node| !node.managed) {
         return slot.block(BlockedReason::NodeNotManaged, now.monotonic);
@@ -82,7 +89,8 @@ fn wish(slot: &mut Slot, work: &mut Work<'_>) {
             if slot.unmounted_word.is_some() {
                 work.ctx.wake_volume_in(work.key, Duration::from_secs(10), "word of a person");
             }
-            return slot.block(reason, now);
+            slot.block(reason, now);
+            return report_wait(slot, work);
         }
     };
     let has_node = work.node_of(slot).is_some();
@@ -96,6 +104,25 @@ fn wish(slot: &mut Slot, work: &mut Work<'_>) {
     work.wish(Wish::Unlisted { rung, since: now, empty_mark });
     step(slot, LeaveStep::Unlisting { rung, since: now });
     slot.block(BlockedReason::Writing, now);
+}
+
+/// Says why the volume stays, where a person may have to act: at once where the force policy withholds, after a while
+/// where nothing shows that it is unmounted.
+fn report_wait(slot: &Slot, work: &mut Work<'_>) {
+    let (Some(blocked), Some(object)) = (&slot.blocked, &slot.object) else { return };
+    let now = work.now().monotonic;
+    let withheld = blocked.reason == BlockedReason::ForceWithheld;
+    let unknown = matches!(
+        blocked.reason,
+        BlockedReason::InUseUnknown | BlockedReason::OtherNodeObject | BlockedReason::OtherInstance
+    );
+    let due = blocked.since + UNKNOWN_IS_NEWS_AFTER;
+    if withheld || (unknown && now >= due) {
+        let why = blocked.reason.to_string();
+        work.ctx.notes.detach_waits(work.key, work.node, object, &why, withheld, now);
+    } else if unknown {
+        work.ctx.wake_volume(work.key, due, "the wait is news");
+    }
 }
 
 fn rung_by_cache(slot: &Slot, work: &Work<'_>) -> Result<Rung, (BlockedReason, Option<Duration>)> {
@@ -175,7 +202,8 @@ fn check(slot: &mut Slot, work: &mut Work<'_>, rung: Rung, after: Monotonic, uid
 pub fn abort(slot: &mut Slot, work: &mut Work<'_>, failed: bool) {
     step(slot, LeaveStep::Wish);
     work.unwish();
-    let restorable = slot.confirmed.is_some() && slot.object.is_some();
+    let stated = work.id.is_none() && slot.object.as_ref().is_some_and(|object| object.status.attached);
+    let restorable = (slot.confirmed.is_some() && slot.object.is_some()) || stated;
     if restorable && (slot.ever_listed || slot.unlisted) {
         let not_before = work.now().monotonic;
         super::attach::list(slot, work, not_before);

@@ -18,6 +18,7 @@ mod protection;
 mod work;
 
 pub use adopt::observe;
+pub use holders::is_shared_volume;
 pub use work::Work;
 
 use std::collections::BTreeMap;
