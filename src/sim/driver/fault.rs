@@ -77,6 +77,12 @@ pub enum Fault {
     ForceDeletePod(AwsVolumeId),
     /// The workload of the volume is moved to that node.
     MovePod(AwsVolumeId, NodeName),
+    /// The workload of the volume is scaled to zero (`false`) or to one (`true`).
+    ScaleWorkload(AwsVolumeId, bool),
+    /// The node is cordoned and its pods are deleted, as `kubectl drain` does.
+    Drain(NodeName),
+    /// The node takes pods again.
+    Uncordon(NodeName),
     /// The pod of the volume fails: terminated, its mount still there.
     FailPod(AwsVolumeId),
 }

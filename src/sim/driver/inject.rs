@@ -1,0 +1,244 @@
+//! Lets faults happen.
+
+use super::{Actor, CallFault, CallTarget, Commander, Driver, Fault};
+use crate::model::device::DeviceName;
+use crate::model::ids::{AttachmentKey, AttachmentName, AwsVolumeId, InstanceId, NodeName, PodKey, Uid, VolumeKey};
+use crate::sim::checkers::world::Actor as Writer;
+use crate::sim::ec2::{Ec2Fault, Staleness};
+use crate::sim::kubelet::Kubelet;
+
+/// The name under which people attach by hand. It is none of the first that attachd takes.
+const DEVICE_BY_HAND: &str = "/dev/xvdf";
+
+pub(super) fn attachment_name(volume: &AwsVolumeId, node: &NodeName) -> AttachmentName {
+    AttachmentName::of(&AttachmentKey { volume: VolumeKey::ebs(volume), node: node.clone() })
+}
+
+impl<C: Commander> Driver<C> {
+    /// Lets a fault happen, now, between two steps.
+    pub fn inject(&mut self, fault: Fault) {
+        if self.options.trace {
+            self.note(Actor::Fault, super::describe::fault(&fault), "");
+        }
+        self.last_activity = self.now.monotonic;
+        let fault = match self.inject_into_node(fault) {
+            None => return self.settle(),
+            Some(fault) => fault,
+        };
+        let fault = match self.inject_by_person(fault) {
+            None => return self.settle(),
+            Some(fault) => fault,
+        };
+        match fault {
+            Fault::ChangeLeader(old) => self.change_leader(old),
+            Fault::RestartController => self.restart_controller(),
+            Fault::NextCall(target, fault) => self.call_faults.push_back((target, fault)),
+            Fault::StaleEc2Reads(window) => {
+                self.ec2.inject(Ec2Fault::StaleReads(Staleness { window, percent: 50 }));
+                self.schedule_due(self.now.monotonic + window, super::Due::FreshReads);
+            }
+            Fault::StallWatch(kind, by) => {
+                let now = self.now.monotonic;
+                for process in &mut self.processes {
+                    match kind {
+                        Some(kind) => process.watch(kind).into_iter().for_each(|watch| watch.stall(now, by)),
+                        None => process.watches().for_each(|watch| watch.stall(now, by)),
+                    }
+                }
+            }
+            Fault::Relist(kind) => {
+                let (from, to) = self.options.latencies.watch;
+                for process in &mut self.processes {
+                    let due = self.now.monotonic + self.dice.watches.between(from, to);
+                    if let Some(watch) = process.watch(kind) {
+                        watch.relist(due, &self.api);
+                    }
+                }
+            }
+            _ => {}
+        }
+        self.settle();
+    }
+
+    /// Faults of nodes, kubelets and instances; hands back any other.
+    fn inject_into_node(&mut self, fault: Fault) -> Option<Fault> {
+        match fault {
+            Fault::DeleteNode(node) => {
+                self.api.delete_node(Writer::Person, &node);
+            }
+            Fault::ReplaceNodeObject(node) => {
+                self.api.delete_node(Writer::Person, &node);
+                self.with_kubelet(&node, |kubelet, at| kubelet.kill_process(false, at));
+            }
+            Fault::ReplaceInstance { node, old_terminated } => self.replace_instance(&node, old_terminated),
+            Fault::RestartKubelet(node) => {
+                self.with_kubelet(&node, |kubelet, at| kubelet.kill_process(false, at));
+            }
+            Fault::StopKubelet(node) => {
+                self.with_kubelet(&node, |kubelet, at| kubelet.kill_process(true, at));
+            }
+            Fault::Partition(node) => {
+                self.with_kubelet(&node, |kubelet, at| kubelet.set_partitioned(true, at));
+            }
+            Fault::HealPartition(node) => {
+                self.with_kubelet(&node, |kubelet, at| kubelet.set_partitioned(false, at));
+            }
+            Fault::StallKubelet(node, by) => {
+                self.with_kubelet(&node, |kubelet, at| kubelet.stall_node_watch(by, at.now));
+            }
+            Fault::SlowUnmount(node, takes) => {
+                self.with_kubelet(&node, |kubelet, _| kubelet.set_slow_unmount(Some(takes)));
+            }
+            Fault::TerminateInstance(node) => self.terminate_instance_of(&node),
+            Fault::StopInstance(node) => {
+                let instance = self.instance_of(&node)?;
+                if self.ec2.stop(self.now, &instance).is_ok() {
+                    self.changing.insert(instance);
+                    self.with_kubelet(&node, |kubelet, _| kubelet.shut_down());
+                }
+            }
+            Fault::StartInstance(node) => self.start_instance_of(&node),
+            Fault::RebootInstance(node) => {
+                let instance = self.instance_of(&node)?;
+                if self.machine(&node).is_some_and(|machine| machine.runs())
+                    && self.ec2.reboot(self.now, &instance).is_ok()
+                {
+                    self.with_kubelet(&node, Kubelet::reboot);
+                    self.boot_changed(&node);
+                }
+            }
+            other => return Some(other),
+        }
+        None
+    }
+
+    /// What people do to the cluster and to EC2; hands back any other fault.
+    fn inject_by_person(&mut self, fault: Fault) -> Option<Fault> {
+        match fault {
+            Fault::Taint(node) => {
+                self.api.set_taint(Writer::Person, &node, true);
+            }
+            Fault::RemoveTaint(node) => {
+                self.api.set_taint(Writer::Person, &node, false);
+            }
+            Fault::DeleteAttachment(volume, node) => {
+                self.api.delete_attachment_by_hand(self.now, &attachment_name(&volume, &node));
+            }
+            Fault::StripFinalizers(volume, node) => {
+                self.api.strip_finalizers_by_hand(&attachment_name(&volume, &node));
+            }
+            Fault::AnnotateUnmounted(volume, node) => {
+                let machine = self.machine(&node).filter(|m| !m.mounts().contains_key(&volume))?;
+                let boot = machine.boot().clone();
+                self.api.annotate_unmounted_by_hand(&attachment_name(&volume, &node), &boot);
+            }
+            Fault::DeletePersistentVolume(volume) => {
+                let claim = self.app_of(&volume).and_then(|id| self.apps.get(id)).map(|app| app.claim.clone())?;
+                let key = crate::model::ids::ClaimKey::new("default", claim);
+                let name = self.api.claim(&key).and_then(|claim| claim.bound_to.clone())?;
+                self.api.delete_persistent_volume(Writer::Person, &name);
+            }
+            Fault::DetachByHand(volume) => {
+                let holders: Vec<InstanceId> = self
+                    .ec2
+                    .volume(&volume)
+                    .map(|of| of.attachments().iter().map(|attachment| attachment.instance.clone()).collect())
+                    .unwrap_or_default();
+                for instance in holders {
+                    // Refused where it is not attached yet: then nothing happened.
+                    let _ = self.ec2.detach_by_hand(self.now, &volume, &instance);
+                }
+            }
+            Fault::AttachByHand(volume, node) => {
+                let instance = self.instance_of(&node)?;
+                // Refused where the volume is in use: then nothing happened.
+                let _ = self.ec2.attach_by_hand(self.now, &volume, &instance, &DeviceName::new(DEVICE_BY_HAND));
+            }
+            Fault::DeletePod(volume) => {
+                let (key, _) = self.pod_of(&volume)?;
+                self.api.delete_pod(Writer::Person, &key);
+            }
+            Fault::ForceDeletePod(volume) => {
+                let (key, uid) = self.pod_of(&volume)?;
+                self.api.remove_pod(Writer::Person, &key, &uid);
+            }
+            Fault::MovePod(volume, node) => {
+                let id = self.app_of(&volume)?;
+                self.apps.move_to(id, &node, &mut self.api);
+            }
+            Fault::ScaleWorkload(volume, wanted) => {
+                let id = self.app_of(&volume)?;
+                self.apps.set_wanted(self.now, id, wanted, &mut self.api);
+            }
+            Fault::FailPod(volume) => {
+                let (key, uid) = self.pod_of(&volume)?;
+                let node = self.api.pod(&key).and_then(|pod| pod.node.clone())?;
+                self.with_kubelet(&node, |kubelet, at| kubelet.fail_pod(&uid, at));
+            }
+            Fault::Drain(node) => {
+                self.apps.set_cordoned(&node, true);
+                let keys: Vec<PodKey> = self.api.pods_on(&node).map(|pod| pod.key.clone()).collect();
+                for key in keys {
+                    self.api.delete_pod(Writer::Person, &key);
+                }
+            }
+            Fault::Uncordon(node) => self.apps.set_cordoned(&node, false),
+            other => return Some(other),
+        }
+        None
+    }
+
+    pub(super) fn instance_of(&self, node: &NodeName) -> Option<InstanceId> {
+        self.machine(node).map(|machine| machine.instance().clone())
+    }
+
+    fn pod_of(&self, volume: &AwsVolumeId) -> Option<(PodKey, Uid)> {
+        self.apps.get(self.app_of(volume)?)?.pod.clone()
+    }
+
+    pub(super) fn terminate_instance_of(&mut self, node: &NodeName) {
+        let Some(instance) = self.instance_of(node) else { return };
+        if self.ec2.terminate(self.now, &instance).is_ok() {
+            self.changing.insert(instance);
+            self.with_kubelet(node, |kubelet, _| kubelet.shut_down());
+        }
+    }
+
+    pub(super) fn start_instance_of(&mut self, node: &NodeName) {
+        let Some(instance) = self.instance_of(node) else { return };
+        if self.ec2.start(self.now, &instance).is_ok() {
+            self.changing.insert(instance);
+        }
+    }
+
+    /// Another instance takes the name.
+    pub(super) fn replace_instance(&mut self, node: &NodeName, old_terminated: bool) {
+        let Some(old_instance) = self.instance_of(node) else { return };
+        self.api.delete_node(Writer::Person, node);
+        let instance = self.new_instance();
+        self.node_of.insert(instance.clone(), node.clone());
+        let Some(old) = self.with_kubelet(node, |kubelet, at| kubelet.replace_machine(instance.clone(), at)) else {
+            return;
+        };
+        self.orphans.insert(old_instance.clone(), old);
+        if old_terminated && self.ec2.terminate(self.now, &old_instance).is_ok() {
+            self.changing.insert(old_instance);
+        }
+        self.changing.insert(instance);
+    }
+
+    fn boot_changed(&mut self, node: &NodeName) {
+        let Some((instance, boot)) = self.machine(node).map(|m| (m.instance().clone(), m.boot().clone())) else {
+            return;
+        };
+        if let Some(entry) = self.world.instances.get_mut(&instance) {
+            entry.boot = boot;
+        }
+        self.world.touched.nodes.insert(node.clone());
+    }
+
+    /// Something will happen to the next call of that kind.
+    pub fn fault_next_call(&mut self, target: CallTarget, fault: CallFault) {
+        self.inject(Fault::NextCall(target, fault));
+    }
+}

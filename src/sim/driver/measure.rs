@@ -1,0 +1,68 @@
+//! What a run is measured by: how long from need to attached, how many calls against the least that would do.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::model::ids::{AttachmentName, AwsVolumeId, NodeName};
+use crate::model::time::Monotonic;
+
+/// The measures of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Measures {
+    needs: BTreeMap<AttachmentName, (Monotonic, AwsVolumeId, NodeName)>,
+    last_node: BTreeMap<AwsVolumeId, NodeName>,
+    /// From the bound pod to `attached: true` of its VolumeAttachment, of every attach, in the order they were done.
+    pub attach_times: Vec<Duration>,
+    /// From the bound pod to its containers running.
+    pub start_times: Vec<Duration>,
+    /// Attaches of a volume to another node than the last.
+    pub moves: u64,
+    /// Volumes attached for the first time.
+    pub first_attaches: u64,
+    /// Events attachd wrote, by reason.
+    pub events: BTreeMap<&'static str, u64>,
+}
+
+impl Measures {
+    /// A pod that needs the attachment was bound.
+    pub(super) fn need(&mut self, at: Monotonic, name: AttachmentName, volume: AwsVolumeId, node: NodeName) {
+        self.needs.entry(name).or_insert((at, volume, node));
+    }
+
+    /// Nobody needs the attachment any more.
+    pub(super) fn no_need(&mut self, name: &AttachmentName) {
+        self.needs.remove(name);
+    }
+
+    /// The attachment is there.
+    pub(super) fn attached(&mut self, at: Monotonic, name: &AttachmentName) {
+        let Some((since, volume, node)) = self.needs.remove(name) else { return };
+        self.attach_times.push(at.saturating_since(since));
+        match self.last_node.insert(volume, node.clone()) {
+            None => self.first_attaches += 1,
+            Some(last) if last != node => self.moves += 1,
+            Some(_) => {}
+        }
+    }
+
+    /// The shortest time that `percent` of `times` did not exceed; `None` of none.
+    pub fn percentile(times: &[Duration], percent: usize) -> Option<Duration> {
+        let mut sorted = times.to_vec();
+        sorted.sort_unstable();
+        let rank = (sorted.len() * percent).div_ceil(100).max(1);
+        sorted.get(rank - 1).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_of_the_nearest_rank() {
+        let times: Vec<Duration> = (1..=200).rev().map(Duration::from_secs).collect();
+        let of = |percent| Measures::percentile(&times, percent).map(|time| time.as_secs());
+        assert_eq!((of(0), of(50), of(99), of(100)), (Some(1), Some(100), Some(198), Some(200)));
+        assert_eq!(Measures::percentile(&[], 50), None);
+    }
+}

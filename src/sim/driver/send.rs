@@ -1,0 +1,143 @@
+//! Carries out commands: to the socket, to the server, and back.
+
+use smol_str::SmolStr;
+
+use super::fault::CallFault;
+use super::flight::{self, Course, Flight};
+use super::{Actor, Commander, Driver, Due};
+use crate::controller::command::{Call, Command, KubernetesCall};
+use crate::controller::event::EventKind;
+use crate::model::outcome::{CallResult, Outcome};
+use crate::sim::checkers::world::{Actor as Writer, News};
+use crate::sim::ec2::Caller;
+
+impl<C: Commander> Driver<C> {
+    /// A process starts a call at once, as it must.
+    pub(super) fn start_call(&mut self, process: u64, command: Command) {
+        let placed = self.call_faults.iter().position(|(target, _)| flight::is_target(*target, &command.call));
+        let fault = match placed {
+            Some(index) => self.call_faults.remove(index).map(|(_, fault)| fault),
+            None => flight::draw_fault(&self.options.call_faults, &mut self.dice.calls),
+        };
+        let (from, to) = self.options.latencies.executor;
+        let mut at = self.now.monotonic + self.dice.calls.between(from, to);
+        if let Some(CallFault::DelaySend(by)) = fault {
+            at = at + by;
+        }
+        self.last_flight += 1;
+        let id = self.last_flight;
+        let began = self.now;
+        let flight = Flight {
+            process,
+            command,
+            fault,
+            began,
+            sent: None,
+            arrivals: 0,
+            answer: None,
+            in_time: false,
+            answered: false,
+        };
+        self.flights.insert(id, flight);
+        self.schedule_due(at, Due::Send(id));
+    }
+
+    /// The call reaches the socket: `not_after` is compared here and nowhere else.
+    pub(super) fn send(&mut self, id: u64) {
+        let now = self.now.monotonic;
+        let Some(flight) = self.flights.get_mut(&id) else { return };
+        if flight.command.not_after.is_some_and(|not_after| now > not_after) {
+            flight.answer = Some(CallResult::NotSent);
+            flight.in_time = true;
+            self.answer(id);
+            return;
+        }
+        let call = &flight.command.call;
+        let course = Course::draw(now, call, flight.fault, &self.options.latencies, &mut self.dice.calls);
+        flight.sent = Some(now);
+        flight.arrivals = course.arrivals.len() as u32;
+        flight.in_time = course.answered.is_some();
+        let (kind, term, mutating) = (flight::kind_name(call), flight.command.term, flight::is_mutating(call));
+        let is_event = matches!(call, Call::Kubernetes(KubernetesCall::CreateEvent(_)));
+        *self.world.counts.by_kind.entry(kind).or_default() += 1;
+        if mutating {
+            self.world.news.push(News::CallSent { kind, term, at: now });
+        }
+        if mutating && !is_event {
+            self.last_activity = now;
+        }
+        for at in course.arrivals {
+            self.schedule_due(at, Due::Arrive(id));
+        }
+        self.schedule_due(course.answered.unwrap_or(course.given_up), Due::Answer(id));
+        self.mirror_flights();
+    }
+
+    /// The call reaches its server, which carries it out, whether anybody still waits for the answer or not.
+    pub(super) fn arrive(&mut self, id: u64) {
+        let Some(flight) = self.flights.get(&id) else { return };
+        let (command, fault, process) = (flight.command.clone(), flight.fault, flight.process);
+        let result = if fault == Some(CallFault::Throttle) {
+            CallResult::Throttled
+        } else {
+            match &command.call {
+                Call::Ec2(call) => self.ec2.call_as(self.now, &Caller::Leader(command.term), call),
+                Call::Kubernetes(call) => self.api.call(self.now, Writer::Attachd(command.term), call),
+            }
+        };
+        self.count_answer(&command.call, &result);
+        if self.options.trace && flight::is_mutating(&command.call) {
+            let late = fault.map(|fault| format!(" [{fault:?}]")).unwrap_or_default();
+            let what = super::describe::call(&command.call);
+            self.note(Actor::Attachd(process), what, super::describe::result(&result) + &late);
+        }
+        let Some(flight) = self.flights.get_mut(&id) else { return };
+        flight.arrivals = flight.arrivals.saturating_sub(1);
+        if flight.answer.is_none() {
+            flight.answer = Some(result);
+        }
+        if flight.answered && flight.arrivals == 0 {
+            self.flights.remove(&id);
+        }
+        self.mirror_flights();
+    }
+
+    fn count_answer(&mut self, call: &Call, result: &CallResult) {
+        match (call, result) {
+            (Call::Ec2(_), CallResult::Throttled) => self.world.counts.ec2_throttles += 1,
+            (Call::Kubernetes(_), CallResult::Throttled) => self.world.counts.api_throttles += 1,
+            (Call::Kubernetes(KubernetesCall::PatchNodeStatus { name, .. }), CallResult::Done(_)) => {
+                *self.world.counts.node_patches.entry(name.clone()).or_default() += 1;
+            }
+            (Call::Kubernetes(KubernetesCall::CreateEvent(note)), CallResult::Done(_)) => {
+                *self.measures.events.entry(note.reason).or_default() += 1;
+            }
+            _ => {}
+        }
+    }
+
+    /// The caller has its one outcome: the answer, or that it gave up.
+    pub(super) fn answer(&mut self, id: u64) {
+        let Some(flight) = self.flights.get_mut(&id) else { return };
+        flight.answered = true;
+        let result = match &flight.answer {
+            Some(answer) if flight.in_time => answer.clone(),
+            _ => CallResult::Uncertain(SmolStr::new_static("the attempt timed out")),
+        };
+        let outcome = Outcome { id: flight.command.id, began: flight.began, ended: self.now, result };
+        let number = flight.process;
+        if self.options.trace && !matches!(outcome.result, CallResult::Done(_) | CallResult::Refused(_)) {
+            let what = super::describe::call(&flight.command.call);
+            let came = super::describe::result(&outcome.result);
+            self.note(Actor::Attachd(number), what, came);
+        }
+        let Some(flight) = self.flights.get(&id) else { return };
+        if flight.arrivals == 0 {
+            self.flights.remove(&id);
+        }
+        let now = self.now;
+        if let Some(process) = self.process(number) {
+            process.ingest(now, EventKind::Outcome(outcome));
+        }
+    }
+}
