@@ -13,4 +13,5 @@ pub mod dice;
 pub mod driver;
 pub mod ec2;
 pub mod kubelet;
+pub mod scenarios;
 pub mod workload;

@@ -7,10 +7,10 @@ use smol_str::SmolStr;
 use super::{Api, PV_PROTECTION};
 use crate::controller::event::Object;
 use crate::model::attachment::VolumeAttachment;
-use crate::model::claim::{Claim, PersistentVolume};
+use crate::model::claim::{AccessMode, Claim, PersistentVolume, PersistentVolumeSource};
 use crate::model::ids::{
-    AttachmentName, BootId, ClaimKey, NodeName, PersistentVolumeName, PodKey, ProviderId, ResourceVersion, Uid,
-    UniqueVolumeName, Zone,
+    AttachmentName, AwsVolumeId, BootId, ClaimKey, DriverName, NodeName, PersistentVolumeName, PodKey, ProviderId,
+    ResourceVersion, Uid, UniqueVolumeName, VolumeHandle, Zone,
 };
 use crate::model::node::{CsiDriver, CsiNode, Node, Ready, UnknownMarks};
 use crate::model::pod::{Pod, PodVolume};
@@ -45,6 +45,25 @@ pub struct KubeletStatus {
 /// There is no Node of that name: a kubelet does not register it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeGone;
+
+/// A PersistentVolume of the EBS driver as csi-provisioner makes it: ReadWriteOnce, a file system.
+pub fn ebs_volume(name: &str, volume: &AwsVolumeId) -> PersistentVolume {
+    PersistentVolume {
+        name: PersistentVolumeName::new(name),
+        uid: Uid::new(""),
+        resource_version: ResourceVersion::new(""),
+        deleting: false,
+        finalizers: Vec::new(),
+        claim: None,
+        source: PersistentVolumeSource::Csi {
+            driver: DriverName::ebs(),
+            handle: VolumeHandle::new(volume.as_str()),
+            attributes: BTreeMap::new(),
+        },
+        access_modes: BTreeSet::from([AccessMode::ReadWriteOnce]),
+        block: false,
+    }
+}
 
 impl Api {
     /// A kubelet registers: creates the Node, or takes the one that is there. A Node that is there keeps its spec, so

@@ -25,7 +25,7 @@ use crate::model::node::{CsiDriver, CsiNode, Node};
 use crate::model::pod::Pod;
 use crate::sim::checkers::world::Actor;
 
-pub use actors::{KubeletStatus, NewNode, NodeGone};
+pub use actors::{KubeletStatus, NewNode, NodeGone, ebs_volume};
 pub use watch::Watch;
 
 /// The finalizer a PersistentVolume carries while a claim is bound to it.

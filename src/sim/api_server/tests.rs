@@ -220,7 +220,7 @@ fn a_watch_keeps_order_stands_still_and_hides_deletions_behind_a_list() {
 #[test]
 fn a_protected_volume_outlives_its_deletion_until_its_claim_goes() {
     let mut api = Api::new();
-    let volume = crate::sim::workload::ebs_volume("pv", &AwsVolumeId::parse("vol-0a").expect("an id"));
+    let volume = ebs_volume("pv", &AwsVolumeId::parse("vol-0a").expect("an id"));
     let claim = ClaimKey::new("default", "data");
     api.create_bound_claim(&claim, volume);
     assert!(api.delete_persistent_volume(Actor::Person, &PersistentVolumeName::new("pv")));

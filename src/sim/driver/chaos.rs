@@ -18,10 +18,16 @@ pub struct ChaosOptions {
 impl<C: Commander> Driver<C> {
     /// From now on chance draws faults.
     pub fn begin_chaos(&mut self, options: ChaosOptions) {
+        self.begin_chaos_after(Duration::ZERO, options);
+    }
+
+    /// After a while chance begins to draw faults.
+    pub fn begin_chaos_after(&mut self, after: Duration, options: ChaosOptions) {
         self.chaos = Some(options);
-        self.schedule_due(self.now.monotonic, Due::Chaos);
+        let at = self.now.monotonic + after;
+        self.schedule_due(at, Due::Chaos);
         if options.move_every.is_some() {
-            self.schedule_due(self.now.monotonic, Due::Move);
+            self.schedule_due(at, Due::Move);
         }
     }
 

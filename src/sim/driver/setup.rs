@@ -5,8 +5,9 @@ use std::time::Duration;
 use super::{Commander, Driver};
 use crate::model::ids::{AwsVolumeId, ClaimKey, DriverName, InstanceId, InstanceType, NodeName, Zone};
 use crate::model::node::CsiDriver;
+use crate::sim::api_server::ebs_volume;
 use crate::sim::kubelet::{Kubelet, Surroundings};
-use crate::sim::workload::{AppId, Apps, ebs_volume};
+use crate::sim::workload::{AppId, Apps};
 
 /// The zone everything is in unless said otherwise.
 const ZONE: &str = "us-east-1a";

@@ -15,9 +15,9 @@ use crate::model::ids::{AttachmentKey, AttachmentName, ClaimKey, InstanceType, P
 use crate::model::node::Node;
 use crate::model::outcome::CallResult;
 use crate::model::time::Wall;
+use crate::sim::api_server::ebs_volume;
 use crate::sim::checkers::world::Actor;
 use crate::sim::ec2::Ec2Options;
-use crate::sim::workload::ebs_volume;
 
 const US: Actor = Actor::Attachd(Term(1));
 

@@ -1,9 +1,10 @@
 //! The workloads and loops alone.
 
 use super::*;
+use crate::model::ids::AwsVolumeId;
 use crate::model::ids::{BootId, ClaimKey, InstanceId, NodeName, PodKey, ProviderId, Zone};
 use crate::model::time::{Monotonic, Now, Wall};
-use crate::sim::api_server::{Api, KubeletStatus, NewNode};
+use crate::sim::api_server::{Api, KubeletStatus, NewNode, ebs_volume};
 use crate::sim::checkers::world::Actor;
 use crate::sim::dice::Dice;
 use std::time::Duration;

@@ -1,0 +1,187 @@
+//! Worlds worth watching, each with a script: what `attachd simulate` offers by name.
+//!
+//! Flow: [`Scenario::start`] builds the world before its first step and puts its script into the future; whoever runs it
+//! steps the driver, and heals it when the script is over. Must never look at what the core does.
+
+mod chaos;
+mod large;
+mod nodes;
+mod rollout;
+
+use std::time::Duration;
+
+use crate::controller::policy::Policy;
+use crate::model::ids::{AwsVolumeId, NodeName};
+use crate::sim::driver::{Driver, DriverOptions};
+
+/// When the first pods are bound unless the scenario says otherwise: every kubelet is Ready, every watch has synced.
+const BOUND_AT: Duration = Duration::from_secs(20);
+/// When the script begins: what was bound first is attached and mounted.
+const BEGINS_AT: Duration = Duration::from_secs(60);
+
+/// What one may choose about a scenario.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Seed of all chance.
+    pub seed: u64,
+    /// Number of nodes; `None`: the scenario's.
+    pub nodes: Option<u32>,
+    /// Number of volumes; `None`: the scenario's.
+    pub volumes: Option<u32>,
+    /// Whether the timeline is kept.
+    pub trace: bool,
+}
+
+/// A world and what happens in it.
+#[derive(Debug)]
+pub struct Scenario {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What happens, in one line.
+    pub sentence: &'static str,
+    /// How long the script takes at most; it may be over sooner.
+    pub lasts: Duration,
+    /// Nodes unless chosen.
+    pub nodes: u32,
+    /// Volumes unless chosen.
+    pub volumes: u32,
+    tune: fn(&mut DriverOptions),
+    script: fn(&mut Stage),
+}
+
+/// The world a script is written into.
+pub(crate) struct Stage {
+    driver: Driver,
+    nodes: Vec<NodeName>,
+    volumes: u32,
+}
+
+impl Stage {
+    /// Adds every volume with its workload, spread over the nodes, bound at `at`.
+    fn add_workloads(&mut self, at: Duration) -> Vec<AwsVolumeId> {
+        (0..self.volumes)
+            .map(|number| {
+                let node = self.node(number as usize).clone();
+                self.driver.add_workload(&format!("app-{}", number + 1), &node, at)
+            })
+            .collect()
+    }
+
+    /// The node of that number, counted round.
+    fn node(&self, number: usize) -> &NodeName {
+        &self.nodes[number % self.nodes.len()]
+    }
+}
+
+fn as_it_is(_: &mut DriverOptions) {}
+
+static ALL: [Scenario; 6] = [
+    Scenario {
+        name: "rollout",
+        sentence: "volumes are attached for the first time, then every pod moves to the next node, one after the other",
+        lasts: Duration::from_secs(30 * 60),
+        nodes: 3,
+        volumes: 6,
+        tune: as_it_is,
+        script: rollout::script,
+    },
+    Scenario {
+        name: "node-drain",
+        sentence: "a node is drained: its pods end and come back on the others, their volumes follow",
+        lasts: Duration::from_secs(20 * 60),
+        nodes: 4,
+        volumes: 12,
+        tune: as_it_is,
+        script: nodes::drain,
+    },
+    Scenario {
+        name: "node-loss",
+        sentence: "a node is lost and stays lost: its volumes move when a person taints it out-of-service",
+        lasts: Duration::from_secs(30 * 60),
+        nodes: 3,
+        volumes: 6,
+        tune: as_it_is,
+        script: nodes::loss_until_tainted,
+    },
+    Scenario {
+        name: "node-loss-always",
+        sentence: "a node is lost and nobody says so: with forceDetach: always its volumes move after six minutes",
+        lasts: Duration::from_secs(40 * 60),
+        nodes: 3,
+        volumes: 6,
+        tune: nodes::force_always,
+        script: nodes::loss_until_timeout,
+    },
+    Scenario {
+        name: "burst",
+        sentence: "a thousand volumes are wanted at once, under EC2's token buckets",
+        lasts: Duration::from_secs(60 * 60),
+        nodes: 50,
+        volumes: 1_000,
+        tune: as_it_is,
+        script: large::burst,
+    },
+    Scenario {
+        name: "chaos",
+        sentence: "pods move about once an hour while nodes, kubelets, calls, watches, leaders and people fail at random",
+        lasts: Duration::from_secs(2 * 60 * 60),
+        nodes: 20,
+        volumes: 100,
+        tune: chaos::tune,
+        script: chaos::script,
+    },
+];
+
+impl Scenario {
+    /// Every scenario, the most instructive first.
+    pub const ALL: &'static [Self] = &ALL;
+
+    /// The scenario of that name.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        Self::ALL.iter().find(|scenario| scenario.name == name)
+    }
+
+    /// The world before its first step, its script in the future.
+    pub fn start(&self, options: &Options, policy: Policy) -> Driver {
+        let mut driver_options = DriverOptions { policy, trace: options.trace, ..DriverOptions::new(options.seed) };
+        (self.tune)(&mut driver_options);
+        let mut driver = Driver::new(driver_options);
+        let count = options.nodes.unwrap_or(self.nodes).max(1);
+        let nodes = (1..=count).map(|number| driver.add_node(&format!("n{number}"))).collect();
+        let mut stage = Stage { driver, nodes, volumes: options.volumes.unwrap_or(self.volumes) };
+        (self.script)(&mut stage);
+        stage.driver
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::time::Monotonic;
+
+    #[test]
+    fn every_scenario_builds_its_world_and_has_a_name_of_its_own() {
+        let mut names = std::collections::BTreeSet::new();
+        for scenario in Scenario::ALL {
+            assert!(names.insert(scenario.name) && Scenario::named(scenario.name).is_some());
+            let options = Options { seed: 1, nodes: Some(3), volumes: Some(5), trace: false };
+            let mut driver = scenario.start(&options, Policy::FULL);
+            driver.run_until(Monotonic::new(Duration::from_secs(30)), |_| {});
+            assert!(driver.world().nodes.values().all(|node| node.ready.is_true), "{}", scenario.name);
+            assert_eq!((driver.world().nodes.len(), driver.world().volumes.len()), (3, 5), "{}", scenario.name);
+        }
+    }
+
+    #[test]
+    fn a_scenario_is_the_same_run_again_with_the_same_seed() {
+        let chaos = Scenario::named("chaos").expect("there");
+        let run = |seed| {
+            let options = Options { seed, nodes: Some(4), volumes: Some(8), trace: true };
+            let mut driver = chaos.start(&options, Policy::FULL);
+            driver.run_until(Monotonic::new(Duration::from_secs(600)), |_| {});
+            driver.take_trace()
+        };
+        assert_eq!(run(5), run(5));
+        assert_ne!(run(5), run(6));
+    }
+}
