@@ -12,3 +12,4 @@ mod apiserver;
 mod leash;
 mod rights;
 mod tools;
+mod watches;
