@@ -13,8 +13,7 @@ use kube::{Client, Config};
 
 /// How long a connection may take to come about; well below the time limit of a call.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A watch shows a sign of life at least every minute (bookmarks); its own idle guard is stricter, this one catches a
-/// list whose connection died.
+/// Longer than the idle limits of lists and watches, which come first; this one clears dead connections out of the pool.
 const WATCH_READ_TIMEOUT: Duration = Duration::from_secs(300);
 /// Longer than an attempt, which has its own limit: it only clears dead connections out of the pool.
 const CALL_READ_TIMEOUT: Duration = Duration::from_secs(20);

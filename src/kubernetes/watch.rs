@@ -34,8 +34,8 @@ use crate::controller::event::{Event, EventKind, Object, WatchEvent};
 
 /// How long the server may hold a watch open; it sends a bookmark about every minute.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(290);
-/// A watch that outlives that is a dead connection.
-const WATCH_IDLE: Duration = Duration::from_secs(295);
+/// A watch without two bookmarks in a row is a dead connection: it is resumed, which costs one request if it was not.
+const WATCH_IDLE: Duration = Duration::from_secs(150);
 /// A list that does not start, or a page or an object of it that does not come, is given up. A consistent list may have
 /// to wait for the server's cache first.
 const LIST_IDLE: Duration = Duration::from_secs(60);

@@ -9,6 +9,7 @@
 
 mod answers;
 mod apiserver;
+mod calls;
 mod leash;
 mod rights;
 mod tools;
