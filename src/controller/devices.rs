@@ -3,6 +3,7 @@
 //! Flow: an attach asks [`DeviceTable::reserve_next`] before AttachVolume is recorded and sent; polls say what EC2 shows.
 //! Owns, per instance, what is known of its names: taken, reserved, bad, hung, blocked, and when they were last used.
 //! Must never offer a name twice while EC2 has not shown who has it, nor one under which something may still be mounted.
+//! The root's letter is not among [`device_names`], whatever the image calls its root.
 //!
 //! All of it is memory only. After a restart every name counts as never used, and what EC2 refuses as "already in use"
 //! is learned again.
@@ -21,8 +22,6 @@ use crate::model::volume::BlockDeviceMapping;
 const BAD_FOR: Duration = Duration::from_secs(3600);
 /// Names one operation tries, at most, before it backs off.
 pub const MAX_TRIES: usize = 10;
-/// The slot of the root device (`/dev/sda1`, `/dev/xvda`): never offered, whatever the image calls it.
-const ROOT_SLOT: &str = "a";
 
 /// What an attach is sent with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -207,7 +206,6 @@ impl DeviceTable {
         let mut shut: BTreeSet<&str> = self.taken().collect();
         shut.extend(self.blocked.values().flatten().map(SmolStr::as_str));
         shut.extend(tried.iter().map(DeviceName::slot));
-        shut.insert(ROOT_SLOT);
         let unused = SlotMemory::default();
         device_names()
             .filter_map(|device| {
@@ -409,7 +407,7 @@ mod tests {
         let names = offered(&table);
         assert_eq!(names.len(), 26 + 26 + 24 + 24);
         assert!(names[..76].iter().all(|name| name.len() == "/dev/xvdaa".len()), "{names:?}");
-        assert!(names.iter().all(|name| DeviceName::new(name.as_str()).slot() != ROOT_SLOT));
+        assert!(names.iter().all(|name| DeviceName::new(name.as_str()).slot() != "a"));
     }
 
     #[test]

@@ -288,7 +288,12 @@ fn a_pod_of_the_same_name_is_another_want_and_an_old_deletion_does_not_touch_it(
     assert_eq!(desired.wanted(&v1()), [on("n2", "a")]);
     desired.delete(pod_gone(&old));
     assert_eq!(desired.wanted(&v1()), [on("n2", "a")]);
+    let third = Pod { uid: Uid::new("uid-a-third"), ..new.clone() };
+    desired.pod(&third);
+    assert_eq!(desired.wants(&v1())[0].uid, third.uid, "also on the same node");
     desired.delete(pod_gone(&new));
+    assert_eq!(desired.wants(&v1()).len(), 1);
+    desired.delete(pod_gone(&third));
     assert!(desired.wants(&v1()).is_empty());
 }
 
