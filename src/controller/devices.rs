@@ -286,6 +286,7 @@ mod tests {
         let mut names = Vec::new();
         while let Ok(choice) = table.reserve_next(&volume(10_000 + names.len() as u32), 1, &[], Monotonic::ZERO) {
             names.push(choice.device.to_string());
+            assert!(names.len() <= device_names().count(), "a name was offered twice");
         }
         names
     }
