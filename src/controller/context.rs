@@ -16,6 +16,7 @@ use super::leadership::{Leadership, Permit};
 use super::outbox::{Outbox, Target};
 use super::policy::{Policy, Rule, Settings};
 use super::report::notes::Notes;
+use super::status::ForcedReason;
 use super::syncer::Syncer;
 use super::timer::{TimerKey, Timers};
 use crate::model::ids::{InstanceId, NodeName, UniqueVolumeName, VolumeKey};
@@ -52,6 +53,8 @@ pub struct Context {
     pub outbox: Outbox,
     /// Events to be written.
     pub notes: Notes,
+    /// Detaches by rungs (c) and (d) so far.
+    pub forced_detaches: BTreeMap<ForcedReason, u64>,
     /// Whether the watches of nodes, CSINodes and VolumeAttachments have synced.
     pub actual_synced: bool,
     /// Volumes to be looked at.

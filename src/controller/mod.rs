@@ -24,7 +24,9 @@ pub mod queue;
 pub mod reason;
 mod reconciler;
 pub mod report;
+pub mod status;
 mod store;
+mod survey;
 mod syncer;
 mod timer;
 
@@ -41,6 +43,7 @@ use leadership::Leadership;
 use outbox::{Outbox, Pending, Target};
 use policy::{Policy, Settings};
 use report::{node_status, notes::Notes};
+use status::Status;
 use store::Store;
 use syncer::{Read, Syncer};
 use timer::{TimerKey, Timers};
@@ -78,6 +81,7 @@ impl Controller {
             timers: Timers::default(),
             backoff: Backoff::new(),
             notes: Notes::default(),
+            forced_detaches: BTreeMap::new(),
             actual_synced: false,
             dirty_volumes: BTreeSet::new(),
             dirty_nodes: BTreeSet::new(),
@@ -88,6 +92,11 @@ impl Controller {
     /// The settings it was made with.
     pub fn settings(&self) -> &Settings {
         &self.store.ctx.settings
+    }
+
+    /// Its figures, for metrics. Changes nothing.
+    pub fn status(&self, now: Now) -> Status {
+        survey::survey(&self.store, now)
     }
 
     /// Takes in one event. Decides nothing: all events at hand are taken in first.
@@ -225,11 +234,6 @@ impl Controller {
                 ctx.outbox.push_read(BudgetClass::Poll, term, Call::Ec2(call), pending);
             }
         }
-    }
-
-    /// The state in numbers.
-    pub fn status(&self) -> explain::Status {
-        explain::status(&self.store)
     }
 
     /// Everything that waits, and why.

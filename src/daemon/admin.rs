@@ -34,10 +34,28 @@ pub struct Admin {
     pub metrics: Metrics,
 }
 
+/// Why a question has no answer.
+enum Unanswered {
+    /// The loop has ended.
+    Ended,
+    /// The loop is busy, or stuck.
+    Late,
+}
+
 impl Admin {
     /// Serves until told to end.
     pub async fn serve(self, listener: TcpListener, ending: CancellationToken) -> std::io::Result<()> {
         axum::serve(listener, self.router()).with_graceful_shutdown(ending.cancelled_owned()).await
+    }
+
+    /// Puts a question to the loop.
+    async fn ask<A>(&self, question: impl FnOnce(oneshot::Sender<A>) -> Question) -> Result<A, Unanswered> {
+        let (asker, answer) = oneshot::channel();
+        let asked = async {
+            self.questions.send(question(asker)).await.map_err(|_| Unanswered::Ended)?;
+            answer.await.map_err(|_| Unanswered::Ended)
+        };
+        tokio::time::timeout(ANSWER_WITHIN, asked).await.unwrap_or(Err(Unanswered::Late))
     }
 
     fn router(self) -> Router {
@@ -59,25 +77,22 @@ async fn livez(State(admin): State<Admin>) -> (StatusCode, String) {
 }
 
 async fn readyz(State(admin): State<Admin>) -> (StatusCode, String) {
-    let (asker, answer) = oneshot::channel();
-    let asked = async {
-        admin.questions.send(Question::Readiness(asker)).await.ok()?;
-        answer.await.ok()
-    };
     let unavailable = |why: String| (StatusCode::SERVICE_UNAVAILABLE, why);
-    match tokio::time::timeout(ANSWER_WITHIN, asked).await {
-        Ok(Some(readiness)) if readiness.is_ready() => (StatusCode::OK, "ok\n".to_owned()),
-        Ok(Some(readiness)) if readiness.ending => unavailable("ending\n".to_owned()),
-        Ok(Some(readiness)) => {
+    match admin.ask(Question::Readiness).await {
+        Ok(readiness) if readiness.is_ready() => (StatusCode::OK, "ok\n".to_owned()),
+        Ok(readiness) if readiness.ending => unavailable("ending\n".to_owned()),
+        Ok(readiness) => {
             let missing: Vec<&str> = readiness.missing.into_iter().map(resource_of).collect();
             unavailable(format!("not listed yet: {}\n", missing.join(", ")))
         }
-        Ok(None) => unavailable("ended\n".to_owned()),
-        Err(_) => unavailable("the event loop does not answer\n".to_owned()),
+        Err(Unanswered::Ended) => unavailable("ended\n".to_owned()),
+        Err(Unanswered::Late) => unavailable("the event loop does not answer\n".to_owned()),
     }
 }
 
+/// Scraped even when the loop does not answer: then most of all.
 async fn metrics(State(admin): State<Admin>) -> Response {
+    admin.metrics.show_status(admin.ask(Question::Status).await.ok());
     match admin.metrics.encode() {
         Ok(text) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
@@ -92,6 +107,7 @@ mod tests {
 
     use super::*;
     use crate::controller::event::Kind;
+    use crate::controller::status::Status;
     use crate::daemon::clock::Clock;
     use crate::daemon::event_loop::Readiness;
 
@@ -100,8 +116,13 @@ mod tests {
         let (questions, mut asked) = mpsc::channel(1);
         if let Some(readiness) = readiness {
             tokio::spawn(async move {
-                while let Some(Question::Readiness(asker)) = asked.recv().await {
-                    asker.send(readiness.clone()).unwrap();
+                while let Some(question) = asked.recv().await {
+                    match question {
+                        Question::Readiness(asker) => asker.send(readiness.clone()).unwrap(),
+                        Question::Status(asker) => {
+                            asker.send(Status { unresolved_pods: 7, ..Status::default() }).unwrap();
+                        }
+                    }
                 }
             });
         }
@@ -138,6 +159,13 @@ mod tests {
     #[tokio::test]
     async fn livez_follows_the_heartbeat_and_needs_no_answer() {
         assert_eq!(get(admin(None), "/livez").await.0, StatusCode::OK);
+    }
+
+    #[tokio::test]
+    async fn metrics_show_the_figures_of_the_core_or_none_without_an_answer() {
+        let ready = Readiness { missing: Vec::new(), ending: false };
+        assert!(get(admin(Some(ready)), "/metrics").await.2.contains("\nattachd_unresolved_pods 7.0\n"));
+        assert!(!get(admin(None), "/metrics").await.2.contains("attachd_unresolved_pods"));
     }
 
     #[tokio::test]

@@ -15,6 +15,7 @@ use super::health::Heartbeat;
 use super::metrics::Metrics;
 use super::operation_times::OperationTimes;
 use crate::controller::event::{Event, EventKind, Guard, GuardChange, Kind, WatchEvent};
+use crate::controller::status::Status;
 use crate::controller::{Controller, Wake};
 use crate::model::outcome::Outcome;
 use crate::model::time::Now;
@@ -31,6 +32,8 @@ const SHUTDOWN_MARGIN: Duration = Duration::from_secs(2);
 pub enum Question {
     /// Is everything at hand that decisions need?
     Readiness(oneshot::Sender<Readiness>),
+    /// What are the core's figures?
+    Status(oneshot::Sender<Status>),
 }
 
 /// Whether the process does its work.
@@ -218,6 +221,9 @@ impl EventLoop {
                 let readiness = Readiness { missing: self.listing.missing(), ending: self.ending };
                 // Whoever asked may have gone.
                 let _ = asker.send(readiness);
+            }
+            Question::Status(asker) => {
+                let _ = asker.send(self.controller.status(self.clock.now()));
             }
         }
     }

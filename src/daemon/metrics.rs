@@ -17,7 +17,9 @@ use prometheus_client::registry::Registry;
 use super::call_name::{CallName, result_name};
 use super::clock::Clock;
 use super::process_metrics::ProcessCollector;
+use super::status_metrics::StatusCollector;
 use crate::controller::event::Kind;
+use crate::controller::status::Status;
 use crate::model::outcome::CallResult;
 
 /// Labels of a closed set.
@@ -57,6 +59,7 @@ pub struct Metrics {
     lag_seconds: Histogram,
     turn_seconds: Histogram,
     operation_seconds: Family<DriverLabels, Histogram, Buckets>,
+    status: StatusCollector,
 }
 
 impl fmt::Debug for Metrics {
@@ -102,8 +105,10 @@ impl Metrics {
             lag_seconds: LOOP_BUCKETS.new_metric(),
             turn_seconds: LOOP_BUCKETS.new_metric(),
             operation_seconds: Family::new_with_constructor(OPERATION_BUCKETS),
+            status: StatusCollector::default(),
         };
         metrics.register(&mut registry);
+        registry.register_collector(Box::new(metrics.status.clone()));
         registry.register_collector(Box::new(ProcessCollector::new(clock)));
         metrics.registry = Arc::new(registry);
         for kind in Kind::ALL {
@@ -233,6 +238,11 @@ impl Metrics {
             ("migrated", migrated.to_string()),
         ];
         self.operation_seconds.get_or_create(&labels).observe(took.as_secs_f64());
+    }
+
+    /// What the core said of itself just now; `None`: it did not answer, and nothing old is shown.
+    pub fn show_status(&self, answer: Option<Status>) {
+        self.status.show(answer);
     }
 
     /// Everything in the Prometheus text format 0.0.4.

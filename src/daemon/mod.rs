@@ -17,6 +17,7 @@ pub mod health;
 pub mod metrics;
 pub mod operation_times;
 mod process_metrics;
+mod status_metrics;
 pub mod telemetry;
 
 use std::sync::Arc;

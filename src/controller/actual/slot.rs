@@ -7,6 +7,7 @@ use smol_str::SmolStr;
 use super::in_flight::AttachSend;
 use crate::controller::command::Recorded;
 use crate::controller::reason::BlockedReason;
+use crate::controller::status::ForcedReason;
 use crate::model::attachment::{AttachmentError, VolumeAttachment};
 use crate::model::device::DeviceName;
 use crate::model::ids::{InstanceId, PersistentVolumeName, Uid};
@@ -172,7 +173,16 @@ pub enum Rung {
 impl Rung {
     /// Whether the volume may still be mounted when this rung opened.
     pub fn is_forced(self) -> bool {
-        matches!(self, Self::OutOfService | Self::GivenUp)
+        self.forced_reason().is_some()
+    }
+
+    /// Why the volume is taken without the node's word, if it is.
+    pub fn forced_reason(self) -> Option<ForcedReason> {
+        match self {
+            Self::Released | Self::NeverMounted => None,
+            Self::OutOfService => Some(ForcedReason::OutOfService),
+            Self::GivenUp => Some(ForcedReason::Timeout),
+        }
     }
 }
 

@@ -190,6 +190,9 @@ fn check(slot: &mut Slot, work: &mut Work<'_>, rung: Rung, after: Monotonic, uid
         };
     if passed {
         work.ctx.backoff.clear(&crate::controller::context::BackoffKey::Slot(work.key.clone(), work.node.clone()));
+        if let Some(reason) = rung.forced_reason() {
+            *work.ctx.forced_detaches.entry(reason).or_default() += 1;
+        }
         return step(slot, LeaveStep::Deleting { rung });
     }
     if let Err(reason) = verdict {

@@ -1,0 +1,74 @@
+//! What the core says of itself when asked: counts and ages, for metrics.
+//!
+//! Flow: the loop asks between two plans; the daemon turns the answer into metrics. Names no pod, node or volume, so that
+//! the answer stays small however large the cluster is.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::budget::BucketKind;
+use crate::model::ids::DriverName;
+
+/// The state of the core in figures.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Status {
+    /// Whether the guards of all roles are held.
+    pub leading: bool,
+    /// Per driver, of those that need attach.
+    pub volumes: BTreeMap<DriverName, VolumeCounts>,
+    /// Operations that are wanted and have not ended; a direction without any is left out.
+    pub pending: BTreeMap<Direction, Pending>,
+    /// How many operations wait for a reason, by [`super::reason::BlockedReason::label`].
+    pub blocked: BTreeMap<(Direction, &'static str), u64>,
+    /// Every bucket.
+    pub budgets: BTreeMap<BucketKind, BudgetLevel>,
+    /// Detaches without the node's word that the volume is not in use, since the start of the process.
+    pub forced_detaches: BTreeMap<ForcedReason, u64>,
+    /// Pods that name a volume that cannot be told.
+    pub unresolved_pods: u64,
+}
+
+/// How many volumes, counted once for each node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VolumeCounts {
+    /// In the desired state of world: a pod wants the volume on the node.
+    pub desired: u64,
+    /// In the actual state of world: the volume is, or may be, attached to the node.
+    pub actual: u64,
+}
+
+/// Which way an operation goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Direction {
+    /// A volume is wanted on a node, and its VolumeAttachment does not say attached yet.
+    Attach,
+    /// A volume is not wanted on a node, and its VolumeAttachment is not gone yet.
+    Detach,
+}
+
+/// Operations under way in one direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pending {
+    /// How many.
+    pub count: u64,
+    /// How long the oldest has been wanted: since its pod was bound, or since the detach was wished for.
+    pub oldest: Duration,
+}
+
+/// The state of one bucket.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BudgetLevel {
+    /// Tokens in it now.
+    pub tokens: f64,
+    /// Tokens that come back per second now: fewer than configured after a throttle.
+    pub per_second: f64,
+}
+
+/// Why a volume was taken from a node that did not let it go: upstream's two reasons.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ForcedReason {
+    /// The unmount timeout was over, rung (d).
+    Timeout,
+    /// The node carries the taint `node.kubernetes.io/out-of-service`, rung (c).
+    OutOfService,
+}

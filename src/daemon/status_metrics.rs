@@ -1,0 +1,223 @@
+//! The core's own figures as metrics, under upstream's names where upstream has them.
+//!
+//! Flow: before a scrape the loop is asked for a [`Status`]; each encoding shows the last answer, or nothing when there
+//! was none in time: an old figure would look like a new one.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::metrics::MetricType;
+
+use crate::controller::budget::BucketKind;
+use crate::controller::status::{BudgetLevel, Direction, ForcedReason, Pending, Status};
+
+/// Shows the last answer of the core.
+#[derive(Clone, Debug, Default)]
+pub(super) struct StatusCollector {
+    shown: Arc<Mutex<Option<Status>>>,
+}
+
+/// The lines of one metric: labels and value.
+type Lines = Vec<(Vec<(&'static str, String)>, f64)>;
+
+impl StatusCollector {
+    /// The answer; `None`: there was none in time.
+    pub(super) fn show(&self, answer: Option<Status>) {
+        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = answer;
+    }
+}
+
+impl Collector for StatusCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(status) = shown.as_ref() else { return Ok(()) };
+        for (name, help, metric_type, lines) in metrics_of(status) {
+            if lines.is_empty() {
+                continue;
+            }
+            let mut metric = encoder.encode_descriptor(name, help, None, metric_type)?;
+            for (labels, value) in lines {
+                metric.encode_family(&labels)?.encode_gauge(&value)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn metrics_of(status: &Status) -> [(&'static str, &'static str, MetricType, Lines); 9] {
+    let pending = |value: fn(&Pending) -> f64| -> Lines {
+        let line =
+            |(direction, pending): (&Direction, &Pending)| (vec![("operation", operation(*direction))], value(pending));
+        status.pending.iter().map(line).collect()
+    };
+    let budgets = |value: fn(&BudgetLevel) -> f64| -> Lines {
+        status.budgets.iter().map(|(kind, level)| (vec![("bucket", bucket(*kind))], value(level))).collect()
+    };
+    [
+        (
+            "attachdetach_controller_total_volumes",
+            "Volumes in the desired and the actual state of world, once for each node",
+            MetricType::Gauge,
+            total_volumes(status),
+        ),
+        // Upstream's counter has no `_total`, which the encoder would append to one of that type.
+        (
+            "attach_detach_controller_attachdetach_controller_forced_detaches",
+            "Detaches without the node's word that the volume is not in use",
+            MetricType::Unknown,
+            forced_detaches(status),
+        ),
+        (
+            "attachd_pending_operations",
+            "Attaches and detaches that are wanted and have not ended",
+            MetricType::Gauge,
+            pending(|pending| pending.count as f64),
+        ),
+        (
+            "attachd_oldest_pending_operation_age_seconds",
+            "How long the oldest attach or detach has been wanted",
+            MetricType::Gauge,
+            pending(|pending| pending.oldest.as_secs_f64()),
+        ),
+        (
+            "attachd_blocked_operations",
+            "Attaches and detaches that wait, by the reason they wait for",
+            MetricType::Gauge,
+            blocked(status),
+        ),
+        (
+            "attachd_leading",
+            "1 while every role of this process is led by it",
+            MetricType::Gauge,
+            vec![(Vec::new(), f64::from(u8::from(status.leading)))],
+        ),
+        (
+            "attachd_unresolved_pods",
+            "Pods that name a volume that cannot be told",
+            MetricType::Gauge,
+            vec![(Vec::new(), status.unresolved_pods as f64)],
+        ),
+        ("attachd_budget_tokens", "Tokens in the bucket", MetricType::Gauge, budgets(|level| level.tokens)),
+        (
+            "attachd_budget_tokens_per_second",
+            "Tokens that come back per second; fewer than configured after a throttle answer",
+            MetricType::Gauge,
+            budgets(|level| level.per_second),
+        ),
+    ]
+}
+
+fn total_volumes(status: &Status) -> Lines {
+    let lines = status.volumes.iter().flat_map(|(driver, counts)| {
+        let plugin = format!("kubernetes.io/csi:{driver}");
+        [("desired_state_of_world", counts.desired), ("actual_state_of_world", counts.actual)]
+            .map(|(state, count)| (vec![("plugin_name", plugin.clone()), ("state", state.to_owned())], count as f64))
+    });
+    lines.collect()
+}
+
+/// Both reasons always: a counter that appears with its first event hides that event from `increase()`.
+fn forced_detaches(status: &Status) -> Lines {
+    [(ForcedReason::Timeout, "timeout"), (ForcedReason::OutOfService, "out-of-service")]
+        .into_iter()
+        .map(|(reason, name)| {
+            let count = status.forced_detaches.get(&reason).copied().unwrap_or(0);
+            (vec![("reason", name.to_owned())], count as f64)
+        })
+        .collect()
+}
+
+fn blocked(status: &Status) -> Lines {
+    let line = |((direction, reason), count): (&(Direction, &'static str), &u64)| {
+        (vec![("operation", operation(*direction)), ("reason", (*reason).to_owned())], *count as f64)
+    };
+    status.blocked.iter().map(line).collect()
+}
+
+fn operation(direction: Direction) -> String {
+    match direction {
+        Direction::Attach => "attach",
+        Direction::Detach => "detach",
+    }
+    .to_owned()
+}
+
+fn bucket(kind: BucketKind) -> String {
+    match kind {
+        BucketKind::Mutating => "ec2_mutating",
+        BucketKind::Poll => "ec2_describe",
+        BucketKind::Api => "api",
+        BucketKind::Event => "event",
+    }
+    .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use prometheus_client::encoding::prometheus_text;
+    use prometheus_client::registry::Registry;
+
+    use super::*;
+    use crate::controller::status::VolumeCounts;
+    use crate::model::ids::DriverName;
+
+    fn lines(answer: Option<Status>) -> Vec<String> {
+        let collector = StatusCollector::default();
+        collector.show(answer);
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(collector));
+        let mut text = String::new();
+        prometheus_text::encode(&mut text, &registry).unwrap();
+        text.lines().filter(|line| !line.starts_with("# HELP")).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn upstreams_metrics_keep_upstreams_names() {
+        let volumes = [(DriverName::ebs(), VolumeCounts { desired: 5, actual: 4 })].into();
+        let forced_detaches = [(ForcedReason::OutOfService, 2)].into();
+        assert_eq!(
+            lines(Some(Status { volumes, forced_detaches, ..Status::default() })),
+            [
+                "# TYPE attachdetach_controller_total_volumes gauge",
+                r#"attachdetach_controller_total_volumes{plugin_name="kubernetes.io/csi:ebs.csi.aws.com",state="desired_state_of_world"} 5.0"#,
+                r#"attachdetach_controller_total_volumes{plugin_name="kubernetes.io/csi:ebs.csi.aws.com",state="actual_state_of_world"} 4.0"#,
+                "# TYPE attach_detach_controller_attachdetach_controller_forced_detaches untyped",
+                r#"attach_detach_controller_attachdetach_controller_forced_detaches{reason="timeout"} 0.0"#,
+                r#"attach_detach_controller_attachdetach_controller_forced_detaches{reason="out-of-service"} 2.0"#,
+                "# TYPE attachd_leading gauge",
+                "attachd_leading 0.0",
+                "# TYPE attachd_unresolved_pods gauge",
+                "attachd_unresolved_pods 0.0",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_waits_is_shown_with_its_age_and_reason() {
+        let oldest = Duration::from_secs(60);
+        let status = Status {
+            pending: [(Direction::Detach, Pending { count: 3, oldest })].into(),
+            blocked: [((Direction::Detach, "InUse"), 2)].into(),
+            budgets: [(BucketKind::Mutating, BudgetLevel { tokens: 7.5, per_second: 2.5 })].into(),
+            ..Status::default()
+        };
+        let lines = lines(Some(status));
+        for line in [
+            r#"attachd_pending_operations{operation="detach"} 3.0"#,
+            r#"attachd_oldest_pending_operation_age_seconds{operation="detach"} 60.0"#,
+            r#"attachd_blocked_operations{operation="detach",reason="InUse"} 2.0"#,
+            r#"attachd_budget_tokens{bucket="ec2_mutating"} 7.5"#,
+            r#"attachd_budget_tokens_per_second{bucket="ec2_mutating"} 2.5"#,
+        ] {
+            assert!(lines.iter().any(|shown| shown == line), "{line} is not in {lines:#?}");
+        }
+    }
+
+    #[test]
+    fn without_an_answer_there_is_no_old_figure() {
+        assert_eq!(lines(None), [] as [&str; 0]);
+    }
+}
