@@ -58,6 +58,8 @@ pub struct Slot {
     pub blocked: Option<Blocked>,
     /// What the pods' volume is made from, when wanted.
     pub source: Option<NewSource>,
+    /// EC2 confirmed the end of this attachment. What happens to the volume elsewhere afterwards does not unprove it.
+    pub freed: bool,
     /// The removal of the finalizer was asked for: when the object goes, it is finished.
     pub finish_asked: bool,
     /// A DetachVolume was accepted or may have been (a later refused one does not unsend it).

@@ -107,6 +107,7 @@ fn send(slot: &mut Slot, work: &mut Work<'_>) {
 /// EC2 confirmed the end: the finalizer goes, and with it the object, once every call under it is answered or dead.
 pub fn end(slot: &mut Slot, work: &mut Work<'_>) {
     let now = work.now().monotonic;
+    slot.freed = true;
     if work.has_call(slot.instance()) && work.ctx.policy.holds(Rule::FinalizerUntilCallsDead) {
         if let Some(at) = work.volume.calls.next_death() {
             work.ctx.wake_volume(work.key, at, "call dead");

@@ -74,13 +74,16 @@ impl Work<'_> {
     }
 
     /// Whether EC2 confirms that the volume is not attached to the slot's instance at the slot's device (rule 6, *free*).
+    ///
+    /// Once confirmed it stays so until a read shows the attachment again: the finalizer may have to wait for its turn,
+    /// while the volume is attached elsewhere already and no read will show it `available` any more.
     pub fn is_confirmed_free(&self, slot: &Slot) -> bool {
         let readings = &self.volume.readings;
-        let Some(sight) = readings.current() else { return false };
+        let Some(sight) = readings.current() else { return slot.freed };
         if self.shown(slot).is_some() {
             return false;
         }
-        if !self.ctx.policy.holds(Rule::SpacedReadsWhenUnsure) {
+        if slot.freed || !self.ctx.policy.holds(Rule::SpacedReadsWhenUnsure) {
             return true;
         }
         let consistent = match sight {
