@@ -24,9 +24,9 @@ use attachd::model::outcome::Outcome;
 use attachd::model::time::{Monotonic, Now, Wall};
 use attachd::sim::api_server::Api;
 use attachd::sim::api_server::{KubeletStatus, NewNode};
+use attachd::sim::checkers::world::Actor;
 use attachd::sim::ec2::Ec2Model;
 use attachd::sim::ec2::{Ec2Options, Throttling};
-use attachd::sim::checkers::world::Actor;
 
 const PER_NODE: usize = 20;
 const ZONE: &str = "us-east-1a";

@@ -74,6 +74,8 @@ pub struct Gone {
 pub enum Wish {
     /// Listed, not before `not_before` unless the node reports it in use; marked if the Node is another than `node_uid`.
     Listed {
+        /// The instance it is attached to: never listed on a Node that is another. `None` for other drivers.
+        instance: Option<InstanceId>,
         /// The recorded Node UID.
         node_uid: Option<Uid>,
         /// 12 s after EC2's confirmation: earlier only throws the kubelet into back-off.

@@ -363,7 +363,7 @@ fn uphold(slot: &mut Slot, work: &mut Work<'_>) {
 /// Wishes the volume listed; marked where it may be mounted without the kubelet reporting it.
 pub fn list(slot: &Slot, work: &mut Work<'_>, not_before: crate::model::time::Monotonic) {
     let node_uid = slot.recorded_uid().cloned();
-    work.wish(Wish::Listed { node_uid, not_before, mark: slot.forced });
+    work.wish(Wish::Listed { instance: slot.instance().cloned(), node_uid, not_before, mark: slot.forced });
     let waits = work.node_object().is_some_and(|node| !node.volumes_in_use.contains(work.name)) && !work.is_listed();
     if waits && not_before > work.now().monotonic {
         let node = work.node.clone();

@@ -7,7 +7,6 @@
 use super::attach;
 use super::detach;
 use super::work::Work;
-use crate::controller::actual::nodes::Wish;
 use crate::controller::actual::slot::{DetachSent, Heal, LeaveStep, Origin, Slot, WriteKind};
 use crate::controller::command::KubernetesCall;
 use crate::controller::event::Role;
@@ -64,7 +63,7 @@ fn relist_then_remove(slot: &mut Slot, work: &mut Work<'_>) {
         });
         if !acknowledged {
             slot.heal = Some(Heal::Relisting);
-            work.wish(Wish::Listed { node_uid: slot.recorded_uid().cloned(), not_before: now, mark: slot.forced });
+            attach::list(slot, work, now);
             return slot.block(BlockedReason::Terminating, now);
         }
         slot.unlisted = false;
@@ -132,6 +131,14 @@ pub fn source_of(slot: &Slot, work: &Work<'_>) -> Option<NewAttachmentSource> {
         let volume = work.ctx.desired.persistent_volumes_of(work.key).next()?;
         Some(NewAttachmentSource::PersistentVolume(volume.name.clone()))
     })
+}
+
+/// The finalizer went without a detach: the object is to be made again, and nothing of the way out counts any more.
+pub fn removed(slot: &mut Slot) {
+    slot.vanished = true;
+    slot.heal = Some(Heal::Making);
+    slot.cleared = false;
+    slot.leaving = None;
 }
 
 /// A heal is over once the object stands again.

@@ -77,6 +77,10 @@ fn step(slot: &mut Slot, step: LeaveStep) {
 /// Climbs the ladder with what the watches say.
 fn wish(slot: &mut Slot, work: &mut Work<'_>) {
     let now = work.now().monotonic;
+    if slot.confirmed.is_some() && work.node_of(slot).is_some_and(|node| Some(&node.uid) != slot.recorded_uid()) {
+        // The Node was registered again under a mounted volume, perhaps: listed at once, and marked (rule 3).
+        super::attach::list(slot, work, now);
+    }
     if !work.backoff_over(slot, Operation::Leave) {
         return;
     }

@@ -194,8 +194,7 @@ fn write_done(slot: &mut Slot, work: &mut Work<'_>, kind: WriteKind, answer: Ans
             Some(object) if object.has_attacher_finalizer() => seen(slot, work, Some(*object)),
             _ => {
                 forget_ended(slot, work);
-                slot.vanished = true;
-                slot.heal = Some(Heal::Making);
+                heal::removed(slot);
             }
         },
         (WriteKind::Delete, Answer::Attachment(object)) => {
@@ -275,8 +274,7 @@ fn settled(slot: &mut Slot, work: &mut Work<'_>, object: Option<crate::model::at
     match (kind, object) {
         (Some(WriteKind::HealRemove), None) => {
             forget_ended(slot, work);
-            slot.vanished = true;
-            slot.heal = Some(Heal::Making);
+            heal::removed(slot);
         }
         (Some(WriteKind::Delete), None) => {
             slot.cleared = true;

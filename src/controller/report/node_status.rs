@@ -112,7 +112,11 @@ fn compose(node: &Node, record: &NodeRecord, now: Monotonic, policy: &Policy) ->
     for (name, wish) in &record.wishes {
         let in_use = node.volumes_in_use.contains(name);
         match wish {
-            Wish::Listed { node_uid, not_before, mark: forced } => {
+            Wish::Listed { instance, node_uid, not_before, mark: forced } => {
+                let node_instance = node.provider_id.as_ref().and_then(|id| id.instance());
+                if instance.is_some() && instance.as_ref() != node_instance {
+                    continue;
+                }
                 let other_object = node_uid.as_ref() != Some(&node.uid);
                 let must_mark = (other_object || *forced)
                     && mark(node, name, &Policy::FULL) == Mark::None
