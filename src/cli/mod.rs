@@ -1,15 +1,19 @@
 //! The command line: one file a subcommand.
 //!
-//! Flow: `main` parses into [`CommandLine`] and runs it. Must hold no logic of its own beyond arguments in and text out.
+//! Flow: `main` parses into [`CommandLine`] and runs it. Owns what people read and write in a terminal. Must hold no
+//! logic of its own beyond arguments in and text out.
 
 #[cfg(feature = "daemon")]
 pub mod run;
 #[cfg(feature = "daemon")]
 pub mod sandbox;
+pub mod simulate;
+
+use std::process::ExitCode;
 
 /// Keeps AWS EBS volumes attached where Kubernetes pods need them, and nowhere else.
 #[derive(Clone, Debug, clap::Parser)]
-#[command(name = "attachd", version)]
+#[command(name = "attachd", version, propagate_version = true)]
 pub struct CommandLine {
     /// What to do.
     #[command(subcommand)]
@@ -19,6 +23,8 @@ pub struct CommandLine {
 /// The subcommands.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Subcommand {
+    /// Run the real core against a modelled cluster and EC2, in virtual time: no cluster, no account needed.
+    Simulate(simulate::SimulateOptions),
     #[cfg(feature = "daemon")]
     /// Keep volumes attached where pods need them, until told to end.
     Run(run::RunOptions),
@@ -28,13 +34,15 @@ pub enum Subcommand {
 }
 
 impl CommandLine {
-    /// Does what was asked for. An error: it could not be done, with the chain of causes.
-    pub fn execute(&self) -> anyhow::Result<()> {
-        match self.command {
+    /// Does what was asked for; the exit code is the subcommand's. An error: it could not be done, with the chain of
+    /// causes.
+    pub fn execute(&self) -> anyhow::Result<ExitCode> {
+        match &self.command {
+            Subcommand::Simulate(options) => simulate::run(options),
             #[cfg(feature = "daemon")]
-            Subcommand::Run(ref options) => run::run(options),
+            Subcommand::Run(options) => run::run(options).map(|()| ExitCode::SUCCESS),
             #[cfg(feature = "daemon")]
-            Subcommand::Sandbox(ref args) => sandbox::run(args, &mut std::io::stdout()),
+            Subcommand::Sandbox(args) => sandbox::run(args, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS),
         }
     }
 }

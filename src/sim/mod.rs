@@ -12,6 +12,8 @@ pub mod checkers;
 pub mod dice;
 pub mod driver;
 pub mod ec2;
+pub mod faults;
 pub mod kubelet;
+pub mod run;
 pub mod scenarios;
 pub mod workload;

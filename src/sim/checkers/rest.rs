@@ -103,7 +103,9 @@ impl<'a> Rest<'a> {
                 let wanted_here = nodes.iter().any(|node| instance_of(node) == Some(&attachment.instance));
                 let about = format!("{id} on {}", attachment.instance);
                 if wanted_here {
-                    if attachment.state != AttachmentState::Attached {
+                    // A person who detaches under a mount gets `busy`, until the mount is gone.
+                    let by_hand = attachment.ending_by == Some(Actor::Person);
+                    if attachment.state != AttachmentState::Attached && !by_hand {
                         self.tell(Invariant::WantedIsAttached, about, format!("still {:?}", attachment.state));
                     }
                 } else if !self.is_foreign(id, attachment) && !self.is_held(id, &attachment.instance) {

@@ -244,6 +244,13 @@ impl CallCounts {
         self.of("AttachVolume") + self.of("DetachVolume")
     }
 
+    /// Calls of every kind that changes something, Events excepted.
+    pub fn mutations(&self) -> u64 {
+        let quiet =
+            |kind: &str| ["Describe", "Get", "List"].iter().any(|verb| kind.starts_with(verb)) || kind == "CreateEvent";
+        self.by_kind.iter().filter(|(kind, _)| !quiet(kind)).map(|(_, count)| count).sum()
+    }
+
     /// Calls of one kind.
     pub fn of(&self, kind: &str) -> u64 {
         self.by_kind.get(kind).copied().unwrap_or(0)

@@ -7,6 +7,7 @@ mod chaos;
 mod large;
 mod nodes;
 mod rollout;
+pub mod small;
 
 use std::time::Duration;
 

@@ -1,0 +1,185 @@
+//! Every fault at every step of every small world.
+//!
+//! Flow: [`Profile::of`] runs a world, without faults or with a first one, and notes what each step did;
+//! [`Profile::placements`] lists what can be put into that run, in a fixed order (so that a search can be cut into shards
+//! and taken up again); [`run`] runs one placement.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::catalogue::{Placeable, catalogue, kinds_of};
+use super::{Placed, Specification};
+use crate::controller::policy::Policy;
+use crate::model::ids::{AttachmentKey, AttachmentName, AwsVolumeId, NodeName, VolumeKey};
+use crate::model::volume::InstanceState;
+use crate::sim::checkers::world::{CallCounts, World, instance_of};
+use crate::sim::driver::Fault;
+use crate::sim::run::{Report, Run};
+use crate::sim::scenarios::small::SmallWorld;
+
+/// The script of a small world, and what a fault does to it, is over after this long at the latest.
+const SCRIPT: Duration = Duration::from_secs(40 * 60);
+
+/// A run step by step: where a further fault can be put.
+#[derive(Clone, Debug)]
+pub struct Profile {
+    /// The faults it ran with: none, or one.
+    pub specification: Specification,
+    faults: Vec<Placeable>,
+    /// Steps after which the world or what was sent was another than before: between two others a fault would make the
+    /// same run.
+    eventful: Vec<u64>,
+    /// By kind of call: the steps right before one was sent.
+    before_call: BTreeMap<&'static str, Vec<u64>>,
+}
+
+impl Profile {
+    /// Runs a placement up to its calm and takes its profile from the last fault on. `None`: a fault made no sense, or
+    /// broke something already.
+    pub fn of(specification: Specification, policy: &Policy) -> Result<Option<Self>, PlacementError> {
+        let (world, _) = resolve(&specification)?;
+        let from = specification.placed.last().map_or(0, |placed| placed.step);
+        let mut eventful = Vec::from_iter((from == 0).then_some(0));
+        let mut before_call: BTreeMap<&'static str, Vec<u64>> = BTreeMap::new();
+        let mut counts = CallCounts::default();
+        let calm = run_to_calm(&specification, policy, false, |run| {
+            let now = &run.world().counts;
+            if run.steps() >= from {
+                for (kind, count) in &now.by_kind {
+                    if *count > counts.of(kind) {
+                        before_call.entry(kind).or_default().push(run.steps().saturating_sub(1));
+                    }
+                }
+                if run.last_step_was_eventful() || *now != counts {
+                    eventful.push(run.steps());
+                }
+            }
+            counts.clone_from(now);
+        })?;
+        eventful.dedup();
+        let sound = calm.is_some_and(|run| !run.is_broken());
+        let faults = catalogue(&world.volume(), &world.nodes());
+        Ok(sound.then_some(Self { specification, faults, eventful, before_call }))
+    }
+
+    /// The steps after which this fault is put: for a fault of the next call, once before each such call; for any other,
+    /// every step that changed anything.
+    fn steps_for(&self, fault: &Fault) -> Vec<u64> {
+        let Fault::NextCall(target, _) = fault else { return self.eventful.clone() };
+        let mut steps: Vec<u64> =
+            kinds_of(*target).iter().filter_map(|kind| self.before_call.get(kind)).flatten().copied().collect();
+        steps.sort_unstable();
+        steps.dedup();
+        steps
+    }
+
+    /// Every fault at each of its steps, added to what the run was made with, in a fixed order.
+    pub fn placements(&self) -> Vec<Specification> {
+        let each = |placeable: &Placeable| {
+            let name = placeable.name.clone();
+            let steps = self.steps_for(&placeable.fault);
+            steps.into_iter().map(move |step| Placed { step, fault: name.clone() }).collect::<Vec<_>>()
+        };
+        let added = |placed| {
+            let mut specification = self.specification.clone();
+            specification.placed.push(placed);
+            specification
+        };
+        self.faults.iter().flat_map(each).map(added).collect()
+    }
+}
+
+/// Why a specification cannot be run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlacementError {
+    /// No such small world.
+    #[error("no small world is called {0:?}")]
+    UnknownWorld(String),
+    /// No such fault.
+    #[error("no fault is called {0:?}")]
+    UnknownFault(String),
+}
+
+/// The world of a specification, and its faults by their steps.
+type Resolved = (&'static SmallWorld, Vec<(u64, Fault)>);
+
+fn resolve(specification: &Specification) -> Result<Resolved, PlacementError> {
+    let world = SmallWorld::named(&specification.world)
+        .ok_or_else(|| PlacementError::UnknownWorld(specification.world.clone()))?;
+    let faults = catalogue(&world.volume(), &world.nodes());
+    let find = |placed: &Placed| {
+        let found = faults.iter().find(|placeable| placeable.name == placed.fault);
+        let fault = found.ok_or_else(|| PlacementError::UnknownFault(placed.fault.clone()))?;
+        Ok((placed.step, fault.fault.clone()))
+    };
+    let mut placed = specification.placed.iter().map(find).collect::<Result<Vec<_>, _>>()?;
+    placed.sort_by_key(|(step, _)| *step);
+    Ok((world, placed))
+}
+
+/// Runs one placement to its end: safety phase, heal, liveness phase. `watch` sees the run after each step.
+///
+/// `None`: a fault made no sense where it was put (nothing there to delete), so that the run is one of fewer faults and
+/// says nothing new.
+pub fn run(
+    specification: &Specification,
+    policy: &Policy,
+    trace: bool,
+    mut watch: impl FnMut(&mut Run),
+) -> Result<Option<Report>, PlacementError> {
+    let Some(mut run) = run_to_calm(specification, policy, trace, &mut watch)? else { return Ok(None) };
+    if !run.is_broken() {
+        run.come_to_rest(&mut watch);
+    }
+    Ok(Some(run.into_report()))
+}
+
+/// The safety phase: until every fault was put and the world is calm with them, or something broke.
+fn run_to_calm(
+    specification: &Specification,
+    policy: &Policy,
+    trace: bool,
+    mut watch: impl FnMut(&mut Run),
+) -> Result<Option<Run>, PlacementError> {
+    let (world, placed) = resolve(specification)?;
+    let mut run = Run::new(world.start(policy.clone(), trace), SCRIPT);
+    let mut placed = placed.into_iter().peekable();
+    loop {
+        while let Some((_, fault)) = placed.next_if(|(step, _)| *step <= run.steps()) {
+            if !makes_sense(run.world(), &fault) {
+                return Ok(None);
+            }
+            run.inject(fault);
+            watch(&mut run);
+        }
+        if run.is_broken() || (run.is_calm() && placed.peek().is_none()) || !run.step() {
+            return Ok(Some(run));
+        }
+        watch(&mut run);
+    }
+}
+
+/// Whether there is anything for the fault to hit: else the run is one of fewer faults.
+fn makes_sense(world: &World, fault: &Fault) -> bool {
+    let attachment = |volume: &AwsVolumeId, node: &NodeName| {
+        let key = AttachmentKey { volume: VolumeKey::ebs(volume), node: node.clone() };
+        world.attachments.contains_key(&AttachmentName::of(&key))
+    };
+    let attached = |volume: &AwsVolumeId| world.volumes.get(volume).is_some_and(|v| !v.attachments.is_empty());
+    let state = |node: &NodeName| {
+        let instance = instance_of(world.nodes.get(node)?)?;
+        Some(&world.instances.get(instance)?.state)
+    };
+    match fault {
+        Fault::DeleteNode(node) | Fault::ReplaceNodeObject(node) | Fault::Taint(node) => world.nodes.contains_key(node),
+        Fault::RemoveTaint(node) => world.nodes.get(node).is_some_and(|node| node.out_of_service),
+        Fault::StartInstance(node) => state(node) == Some(&InstanceState::Stopped),
+        Fault::DeleteAttachment(volume, node)
+        | Fault::StripFinalizers(volume, node)
+        | Fault::AnnotateUnmounted(volume, node) => attachment(volume, node),
+        Fault::DetachByHand(volume) => attached(volume),
+        Fault::AttachByHand(volume, _) => !attached(volume),
+        Fault::DeletePod(_) | Fault::ForceDeletePod(_) | Fault::FailPod(_) => !world.pods.is_empty(),
+        _ => true,
+    }
+}

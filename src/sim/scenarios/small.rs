@@ -1,0 +1,121 @@
+//! Worlds small enough that every fault can be put at every step: one volume, two nodes, one thing that happens.
+//!
+//! Chance in them is the seed's alone, and the seed is always the same.
+
+use std::time::Duration;
+
+use crate::controller::policy::Policy;
+use crate::model::ids::{AwsVolumeId, NodeName};
+use crate::sim::driver::{Driver, DriverOptions, Fault, OldLeader};
+use crate::sim::workload::Replacement;
+
+/// The one seed of small worlds.
+const SEED: u64 = 1;
+/// When the pod is bound: every watch has synced by then.
+const BOUND_AT: Duration = Duration::from_secs(5);
+/// When the world's one thing happens: the volume has long been attached, listed and mounted.
+const HAPPENS_AT: Duration = Duration::from_secs(45);
+
+/// A small world.
+#[derive(Debug)]
+pub struct SmallWorld {
+    /// Its name, as specifications carry it.
+    pub name: &'static str,
+    /// What happens in it, in one line.
+    pub sentence: &'static str,
+    script: fn(&mut Driver, &AwsVolumeId, &[NodeName; 2]),
+}
+
+/// Every small world.
+static ALL: [SmallWorld; 7] = [
+    SmallWorld {
+        name: "move",
+        sentence: "the pod is deleted on n1 and made again on n2",
+        script: |driver, volume, [_, n2]| {
+            driver.schedule(HAPPENS_AT, Fault::MovePod(volume.clone(), n2.clone()));
+        },
+    },
+    SmallWorld {
+        name: "overlap",
+        sentence: "the next pod is made on n2 while the one on n1 still ends: both want the volume",
+        script: |driver, volume, [_, n2]| {
+            driver.apps_mut().set_replacement(Replacement::AtOnce);
+            driver.schedule(HAPPENS_AT, Fault::MovePod(volume.clone(), n2.clone()));
+        },
+    },
+    SmallWorld {
+        name: "delete",
+        sentence: "the workload is scaled to zero, and to one again half a minute later",
+        script: |driver, volume, _| {
+            driver.schedule(HAPPENS_AT, Fault::ScaleWorkload(volume.clone(), false));
+            driver.schedule(HAPPENS_AT + Duration::from_secs(30), Fault::ScaleWorkload(volume.clone(), true));
+        },
+    },
+    SmallWorld {
+        name: "force-delete",
+        sentence: "the pod on n1 is force-deleted (its container runs on) and made again on n2",
+        script: |driver, volume, [_, n2]| {
+            driver.schedule(HAPPENS_AT, Fault::MovePod(volume.clone(), n2.clone()));
+            driver.schedule(HAPPENS_AT, Fault::ForceDeletePod(volume.clone()));
+        },
+    },
+    SmallWorld {
+        name: "recreate",
+        sentence: "the pod is deleted and made again on the same node",
+        script: |driver, volume, _| driver.schedule(HAPPENS_AT, Fault::DeletePod(volume.clone())),
+    },
+    SmallWorld {
+        name: "node-returns",
+        sentence: "the Node object of n1 is deleted and registered again, then the pod moves to n2",
+        script: |driver, volume, [n1, n2]| {
+            driver.schedule(HAPPENS_AT, Fault::ReplaceNodeObject(n1.clone()));
+            let later = HAPPENS_AT + Duration::from_secs(40);
+            driver.schedule(later, Fault::MovePod(volume.clone(), n2.clone()));
+        },
+    },
+    SmallWorld {
+        name: "leader-change",
+        sentence: "the pod moves to n2, and another replica becomes leader on the way",
+        script: |driver, volume, [_, n2]| {
+            driver.schedule(HAPPENS_AT, Fault::MovePod(volume.clone(), n2.clone()));
+            let soon = HAPPENS_AT + Duration::from_millis(1500);
+            driver.schedule(soon, Fault::ChangeLeader(OldLeader::Dies));
+        },
+    },
+];
+
+impl SmallWorld {
+    /// Every small world.
+    pub const ALL: &'static [Self] = &ALL;
+
+    /// The small world of that name.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        Self::ALL.iter().find(|world| world.name == name)
+    }
+
+    /// Its two nodes.
+    pub fn nodes(&self) -> [NodeName; 2] {
+        [NodeName::new("n1"), NodeName::new("n2")]
+    }
+
+    /// Its volume.
+    pub fn volume(&self) -> AwsVolumeId {
+        self.build(Policy::FULL, false).1
+    }
+
+    /// The world before its first step.
+    pub fn start(&self, policy: Policy, trace: bool) -> Driver {
+        self.build(policy, trace).0
+    }
+
+    fn build(&self, policy: Policy, trace: bool) -> (Driver, AwsVolumeId) {
+        let mut driver = Driver::new(DriverOptions { policy, trace, ..DriverOptions::new(SEED) });
+        let nodes = self.nodes();
+        for node in &nodes {
+            driver.add_node(node.as_str());
+        }
+        let volume = driver.add_workload("a", &nodes[0], BOUND_AT);
+        (self.script)(&mut driver, &volume, &nodes);
+        (driver, volume)
+    }
+}
