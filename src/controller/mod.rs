@@ -257,7 +257,8 @@ impl Controller {
         ctx.leading_since?;
         let timer = ctx.timers.next().map(|(at, why)| Wake { at, why });
         let turn = ctx.outbox.next_turn().map(|at| Wake { at, why: "budget" });
-        let read = ctx.syncer.next_due().map(|at| Wake { at: at.max(ctx.now.monotonic), why: "describe" });
+        // One that is due already has asked for its turn: the budget says when that comes.
+        let read = ctx.syncer.next_due().filter(|at| *at > ctx.now.monotonic).map(|at| Wake { at, why: "describe" });
         [timer, turn, read].into_iter().flatten().min_by_key(|wake| wake.at)
     }
 }

@@ -316,6 +316,8 @@ impl<C: Commander> Driver<C> {
             )
         });
         !planned
+            && self.apps.next_due().is_none()
+            && !self.plane.is_waiting()
             && self.now.monotonic.saturating_since(self.last_activity) >= QUIET_FOR
             && !self.flights.values().any(|flight| flight::is_mutating(&flight.command.call))
     }

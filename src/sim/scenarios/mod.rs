@@ -174,6 +174,15 @@ mod tests {
     }
 
     #[test]
+    fn volumes_move_and_the_core_is_not_woken_for_nothing() {
+        let rollout = Scenario::named("rollout").expect("there");
+        let mut driver = rollout.start(&Options { seed: 1, ..Options::default() }, Policy::FULL);
+        assert!(driver.run_until_quiet(rollout.lasts, |_| {}));
+        assert_eq!((driver.measures().first_attaches, driver.measures().moves), (6, 6));
+        assert!(driver.steps() < 1_500, "{} steps", driver.steps());
+    }
+
+    #[test]
     fn a_scenario_is_the_same_run_again_with_the_same_seed() {
         let chaos = Scenario::named("chaos").expect("there");
         let run = |seed| {

@@ -90,6 +90,11 @@ impl ControlPlane {
         self.due.first().map(|(at, _)| *at)
     }
 
+    /// Whether a node may yet become not Ready, or its pods be evicted.
+    pub fn is_waiting(&self) -> bool {
+        self.due.iter().any(|(_, check)| matches!(check, Check::NotReady(_) | Check::Evict(_)))
+    }
+
     /// Does what is due. `instance_is_gone` is the cloud's answer. Returns what was done, for the timeline.
     pub fn wake(
         &mut self,
