@@ -11,7 +11,7 @@ mod translate;
 
 use std::time::Duration;
 
-use aws_config::{BehaviorVersion, Region};
+use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_sdk_ec2::Client;
 use aws_sdk_ec2::config::retry::RetryConfig;
 use aws_sdk_ec2::config::timeout::TimeoutConfig;
@@ -55,14 +55,18 @@ impl Ec2Client {
     /// A client by the SDK's standard chain for credentials, region and endpoint; what is given here wins over it.
     /// Sends nothing to EC2 (finding the region may ask the metadata service).
     pub async fn connect(endpoint: Option<String>, region: Option<String>) -> Result<Self, Ec2ConnectError> {
-        if let Some(given) = endpoint.as_ref().filter(|given| !is_http_url(given)) {
-            return Err(Ec2ConnectError::BadEndpoint { given: given.clone() });
-        }
         let mut loader = aws_config::defaults(BehaviorVersion::latest());
         if let Some(region) = region {
             loader = loader.region(Region::new(region));
         }
-        let shared = loader.load().await;
+        Self::from_config(&loader.load().await, endpoint)
+    }
+
+    /// A client of a configuration that was loaded elsewhere; an endpoint given here wins over it.
+    pub fn from_config(shared: &SdkConfig, endpoint: Option<String>) -> Result<Self, Ec2ConnectError> {
+        if let Some(given) = endpoint.as_ref().filter(|given| !is_http_url(given)) {
+            return Err(Ec2ConnectError::BadEndpoint { given: given.clone() });
+        }
         if shared.region().is_none() {
             return Err(Ec2ConnectError::NoRegion);
         }
@@ -72,7 +76,7 @@ impl Ec2Client {
             .operation_timeout(OPERATION_TIMEOUT)
             .build();
         let mut config =
-            aws_sdk_ec2::config::Builder::from(&shared).retry_config(RetryConfig::disabled()).timeout_config(timeouts);
+            aws_sdk_ec2::config::Builder::from(shared).retry_config(RetryConfig::disabled()).timeout_config(timeouts);
         // Only where it is set in attachd's own configuration: an endpoint set here would beat AWS_ENDPOINT_URL_EC2.
         if let Some(endpoint) = endpoint {
             config = config.endpoint_url(endpoint);

@@ -10,7 +10,12 @@
 mod answers;
 mod apiserver;
 mod calls;
+mod ec2_adapter_moto;
+mod ec2_adapter_sandbox;
 mod leash;
+mod local_ec2;
+mod python;
 mod rights;
+mod sandbox_boto3;
 mod tools;
 mod watches;
