@@ -32,9 +32,9 @@ use super::objects::{
 use super::translate::Watched;
 use crate::controller::event::{Event, EventKind, Object, WatchEvent};
 
-/// How long the server may hold a watch open; it sends a bookmark about every minute.
+/// How long the server may hold a watch open. It sends a first bookmark after two minutes, then one a minute.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(290);
-/// A watch without two bookmarks in a row is a dead connection: it is resumed, which costs one request if it was not.
+/// A watch that has missed its bookmarks is a dead connection: it is resumed, which costs one request if it was not.
 const WATCH_IDLE: Duration = Duration::from_secs(150);
 /// A list that does not start, or a page or an object of it that does not come, is given up. A consistent list may have
 /// to wait for the server's cache first.
