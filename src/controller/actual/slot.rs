@@ -79,7 +79,18 @@ pub struct Slot {
     /// A SuccessfulAttachVolume event was written for the present attachment.
     pub announced: bool,
     /// A person's word that it is not mounted, as first seen.
-    pub unmounted_word: Option<(SmolStr, Wall)>,
+    pub unmounted_word: Option<Word>,
+}
+
+/// A person's word that the volume is not mounted (rule 3).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Word {
+    /// The boot it was said of.
+    pub boot: SmolStr,
+    /// When this process saw it being said.
+    pub seen: Wall,
+    /// It was said while this process watched, and the volume was neither attached nor seen in use since.
+    pub counts: bool,
 }
 
 /// What a VolumeAttachment is made from.
@@ -273,6 +284,13 @@ impl Slot {
         match &self.blocked {
             Some(blocked) if blocked.reason == reason => {}
             _ => self.blocked = Some(Blocked { reason, since: now }),
+        }
+    }
+
+    /// A person's word counts no longer.
+    pub fn void_word(&mut self) {
+        if let Some(word) = &mut self.unmounted_word {
+            word.counts = false;
         }
     }
 

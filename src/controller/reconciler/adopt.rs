@@ -10,7 +10,7 @@ use super::work::Work;
 use crate::controller::actual::in_flight::DEAD_AFTER;
 use crate::controller::actual::nodes::{Identity, Wish};
 use crate::controller::actual::readings::{Sight, attachment_on};
-use crate::controller::actual::slot::{Origin, Slot, WriteKind};
+use crate::controller::actual::slot::{Origin, Slot, Word, WriteKind};
 use crate::controller::command::{KubernetesCall, Recorded};
 use crate::controller::event::Role;
 use crate::controller::policy::Rule;
@@ -44,8 +44,11 @@ pub fn observe(slot: &mut Slot, object: VolumeAttachment, lease_start: Option<Mo
         slot.recorded = records;
     }
     match (&object.unmounted, &slot.unmounted_word) {
-        (Some(boot), Some((known, _))) if boot.as_str() == known.as_str() => {}
-        (Some(boot), _) => slot.unmounted_word = Some((boot.as_str().into(), wall)),
+        (Some(boot), Some(word)) if boot.as_str() == word.boot.as_str() => {}
+        // One that was there at first sight may be older than the mount: it does not count until it is said again.
+        (Some(boot), _) => {
+            slot.unmounted_word = Some(Word { boot: boot.as_str().into(), seen: wall, counts: is_known });
+        }
         (None, _) => slot.unmounted_word = None,
     }
     slot.object = Some(object);

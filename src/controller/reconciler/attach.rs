@@ -49,15 +49,23 @@ pub fn attach(slot: &mut Slot, work: &mut Work<'_>, source: &NewSource) {
     if slot.confirmed.is_some() {
         return uphold(slot, work);
     }
-    if let Some(confirmation) = confirm(slot, work) {
-        slot.confirmed = Some(confirmation);
-        slot.ever_attached = true;
-        slot.tried.clear();
-        slot.unlisted = false;
-        work.succeed();
+    if take_confirmation(slot, work) {
         return uphold(slot, work);
     }
     send(slot, work, &instance);
+}
+
+/// Takes note if EC2 confirms the attachment, wanted or not.
+pub fn take_confirmation(slot: &mut Slot, work: &mut Work<'_>) -> bool {
+    let Some(confirmation) = confirm(slot, work) else { return false };
+    slot.confirmed = Some(confirmation);
+    slot.ever_attached = true;
+    slot.tried.clear();
+    slot.unlisted = false;
+    // What a person said before it was attached says nothing about now.
+    slot.void_word();
+    work.succeed();
+    true
 }
 
 /// The instance behind the node, or why it cannot be told (rule 19).

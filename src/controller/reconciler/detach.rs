@@ -107,7 +107,6 @@ fn send(slot: &mut Slot, work: &mut Work<'_>) {
 /// EC2 confirmed the end: the finalizer goes, and with it the object, once every call under it is answered or dead.
 pub fn end(slot: &mut Slot, work: &mut Work<'_>) {
     let now = work.now().monotonic;
-    slot.freed = true;
     if work.has_call(slot.instance()) && work.ctx.policy.holds(Rule::FinalizerUntilCallsDead) {
         if let Some(at) = work.volume.calls.next_death() {
             work.ctx.wake_volume(work.key, at, "call dead");
@@ -118,6 +117,7 @@ pub fn end(slot: &mut Slot, work: &mut Work<'_>) {
         work.ctx.wake_volume(work.key, until, "inherited calls dead");
         return slot.block(BlockedReason::InheritedCalls, now);
     }
+    slot.freed = true;
     let Some(object) = slot.object.clone() else { return close(slot, work) };
     let finalizer = object.driver.attacher_finalizer();
     if !object.finalizers.iter().any(|f| *f == finalizer) {

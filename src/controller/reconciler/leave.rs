@@ -182,7 +182,11 @@ fn check(slot: &mut Slot, work: &mut Work<'_>, rung: Rung, after: Monotonic, uid
         work.ctx.dirty_nodes.insert(node);
         return slot.block(BlockedReason::Writing, now);
     };
-    let wanted = work.ctx.desired.wants_in(pods, work.key);
+    // A want counts for this attachment only while the Node names its instance.
+    let other_instance = slot.instance().is_some_and(|instance| {
+        node.is_some_and(|node| node.provider_id.as_ref().is_some_and(|id| id.instance() != Some(instance)))
+    });
+    let wanted = if other_instance { LiveWant::No } else { work.ctx.desired.wants_in(pods, work.key) };
     let verdict =
         fencing::judge_live(slot, rung, uid, node, ladder(slot, work, node), &work.ctx.settings, &work.ctx.policy);
     let unresolved_matters = rung.is_forced();

@@ -24,7 +24,7 @@ pub use work::Work;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::actual::slot::Slot;
+use super::actual::slot::{DetachSent, Slot};
 use super::actual::volume::Volume;
 use super::context::Context;
 use super::event::Role;
@@ -86,6 +86,16 @@ pub fn reconcile(key: &VolumeKey, volume: &mut Volume, ctx: &mut Context) {
 fn expire(key: &VolumeKey, volume: &mut Volume, ctx: &mut Context) {
     if let Some(start) = ctx.lease_start() {
         volume.readings.invalidate(start, &ctx.policy);
+    }
+    let now = ctx.now.monotonic;
+    for slot in volume.slots.values_mut() {
+        // Calls of an earlier leader count as ended then: reads from before prove nothing about them.
+        if let Some(until) = slot.inherited_until.filter(|until| *until <= now) {
+            slot.inherited_until = None;
+            if slot.confirmed.is_none() || slot.is_terminating() {
+                volume.readings.invalidate(until, &ctx.policy);
+            }
+        }
     }
     while let Some(ended) = volume.calls.expire(ctx.now.monotonic) {
         volume.readings.invalidate(ended.at, &ctx.policy);
@@ -172,7 +182,14 @@ fn advance(slot: &mut Slot, work: &mut Work<'_>, wanted: Option<&Wanted>, turn: 
     if slot.object.is_none() && work.volume.listed_only.contains(work.node) {
         return adopt::listed_only(slot, work);
     }
+    if work.node_object().is_some_and(|node| node.volumes_in_use.contains(work.name)) {
+        slot.void_word();
+    }
     let wanted = wanted.filter(|_| wants_this_attachment(slot, work));
+    let unconfirmed = slot.object.is_some() && slot.confirmed.is_none();
+    if wanted.is_none() && unconfirmed && slot.detach_sent == DetachSent::Nothing && !slot.cleared {
+        attach::take_confirmation(slot, work);
+    }
     if slot.is_terminating() {
         return advance_terminating(slot, work, wanted.is_some());
     }
@@ -216,7 +233,7 @@ fn wants_this_attachment(slot: &Slot, work: &Work<'_>) -> bool {
 
 /// A Terminating VolumeAttachment: healed where it is wanted, else led out; finished when EC2 confirms it free.
 fn advance_terminating(slot: &mut Slot, work: &mut Work<'_>, wanted: bool) {
-    if slot.cleared && (!wanted || slot.detach_sent == super::actual::slot::DetachSent::Sent) {
+    if slot.cleared && (!wanted || slot.detach_sent == DetachSent::Sent) {
         return detach::finish(slot, work);
     }
     if wanted {
@@ -228,7 +245,7 @@ fn advance_terminating(slot: &mut Slot, work: &mut Work<'_>, wanted: bool) {
     if work.is_confirmed_free(slot) {
         return detach::end(slot, work);
     }
-    if slot.detach_sent == super::actual::slot::DetachSent::Sent {
+    if slot.detach_sent == DetachSent::Sent {
         return detach::finish(slot, work);
     }
     // Whether it is free decides more than the ladder: it is read beside climbing.

@@ -125,6 +125,10 @@ fn read_after(work: &mut Work<'_>, outcome: &Outcome, ended: Option<&EndedCall>)
 
 /// A write on behalf of the slot ended (or may not have).
 pub fn write_ended(slot: &mut Slot, work: &mut Work<'_>, kind: WriteKind, outcome: Outcome) {
+    if slot.write.is_none_or(|write| write.id != outcome.id) {
+        // The slot's object ended meanwhile (the watch was faster than the answer): this is news of the past.
+        return;
+    }
     slot.write = None;
     match outcome.result {
         CallResult::Done(answer) => {

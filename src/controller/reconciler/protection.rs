@@ -14,7 +14,9 @@ pub fn release(key: &VolumeKey, volume: &mut Volume, ctx: &mut Context) {
     let finalizer = key.driver.attacher_finalizer();
     let in_use =
         volume.slots.values().any(|slot| slot.object.is_some() || slot.write.is_some() || slot.recorded.is_some());
-    if in_use || ctx.has_persistent_volume_write(key) {
+    // While a pod still wants it, it is kept: once off, it cannot be put back on one that is being deleted.
+    let wanted = !ctx.desired.wants(key).is_empty();
+    if in_use || wanted || ctx.has_persistent_volume_write(key) {
         return;
     }
     let leaving = ctx

@@ -124,9 +124,10 @@ impl Work<'_> {
     /// Whether a person's word that the volume is not mounted counts: written for the present boot, and the kubelet wrote
     /// its status since without showing it in use (rule 3).
     pub fn word_of_person_counts(&self, slot: &Slot, node: Option<&Node>) -> bool {
-        let (Some(node), Some((boot, seen))) = (node, &slot.unmounted_word) else { return false };
-        node.boot_id.as_ref().is_some_and(|present| present.as_str() == boot.as_str())
-            && node.ready.heartbeat.is_some_and(|heartbeat| heartbeat > *seen)
+        let (Some(node), Some(word)) = (node, &slot.unmounted_word) else { return false };
+        word.counts
+            && node.boot_id.as_ref().is_some_and(|present| present.as_str() == word.boot.as_str())
+            && node.ready.heartbeat.is_some_and(|heartbeat| heartbeat > word.seen)
             && !node.volumes_in_use.contains(self.name)
     }
 
