@@ -476,6 +476,14 @@ fn one_of<T: Copy>(given: &Given, choices: &[(&str, T)]) -> Result<T, Refused> {
     choices.iter().find(|(name, _)| *name == text).map(|(_, choice)| *choice).ok_or(Refused::NotAllowed)
 }
 
+/// The name of a role in the key `roles`.
+pub fn role_name(role: Role) -> &'static str {
+    match role {
+        Role::AttachDetach => "attach-detach",
+        Role::Attacher => "attacher",
+    }
+}
+
 fn roles(given: &Given) -> Result<std::collections::BTreeSet<Role>, Refused> {
     let names: Vec<&str> = match given {
         Given::Nothing => Vec::new(),
@@ -488,10 +496,11 @@ fn roles(given: &Given) -> Result<std::collections::BTreeSet<Role>, Refused> {
     names
         .into_iter()
         .map(|name| match name {
-            "attach-detach" => Ok(Role::AttachDetach),
-            "attacher" => Ok(Role::Attacher),
             "resizer" | "modifier" => Err(Refused::Because("resizer and modifier are not available in this version")),
-            _ => Err(Refused::NotAllowed),
+            _ => [Role::AttachDetach, Role::Attacher]
+                .into_iter()
+                .find(|role| role_name(*role) == name)
+                .ok_or(Refused::NotAllowed),
         })
         .collect()
 }

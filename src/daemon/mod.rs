@@ -29,7 +29,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::Config;
+use crate::config::{Config, role_name};
 use crate::controller::Controller;
 use crate::controller::event::{Guard, Term};
 use crate::controller::policy::Policy;
@@ -64,9 +64,10 @@ pub async fn run(config: Config, ending: CancellationToken) -> anyhow::Result<()
     let listener = TcpListener::bind(config.listen).await.with_context(|| format!("listen on {}", config.listen))?;
     let ec2 = Ec2Client::connect(config.ec2.endpoint.clone(), config.ec2.region.clone()).await.context("EC2")?;
     let clients = kubernetes::connect(config.kubeconfig.as_deref()).await.context("Kubernetes")?;
+    let roles: Vec<&str> = config.settings.roles.iter().map(|role| role_name(*role)).collect();
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
-        roles = ?config.settings.roles,
+        roles = roles.join(", "),
         force_detach = ?config.settings.force_detach,
         unmount_timeout = %humantime::format_duration(config.settings.unmount_timeout),
         listen = %config.listen,

@@ -8,9 +8,10 @@ use tracing_subscriber::EnvFilter;
 
 use crate::config::{LogConfig, LogFormat};
 
-/// The Kubernetes client logs the whole body of an answer it cannot decode at WARN: a page of pods with the environment
-/// of their containers. Whoever wants it can name the target in `log.level`.
-const QUIET: &str = "kube_client=error";
+/// The Kubernetes client logs the whole body of an answer it cannot decode at WARN (a page of pods, with the environment
+/// of their containers), and at ERROR each failed request, which the watches and the executor report themselves. Whoever
+/// wants it can name the target in `log.level`.
+const QUIET: &str = "kube_client=off";
 
 /// Sends every log line of the process to stderr. Fails if the process has a subscriber already.
 pub fn init(log: &LogConfig) -> anyhow::Result<()> {
@@ -38,8 +39,8 @@ mod tests {
 
     #[test]
     fn bodies_that_the_client_logs_stay_out_unless_asked_for() {
-        assert!(shown("info").contains("kube_client=error"), "{}", shown("info"));
+        assert!(shown("info").contains("kube_client=off"), "{}", shown("info"));
         let asked = shown("info,kube_client=debug");
-        assert!(asked.contains("kube_client=debug") && !asked.contains("kube_client=error"), "{asked}");
+        assert!(asked.contains("kube_client=debug") && !asked.contains("kube_client=off"), "{asked}");
     }
 }
