@@ -125,6 +125,10 @@ pub fn listed_only(slot: &mut Slot, work: &mut Work<'_>) {
     if work.has_call(Some(&instance)) || work.record().is_some_and(|record| record.is_held(now)) {
         return slot.block(BlockedReason::CallInFlight, now);
     }
+    if let Some(until) = work.inherited_by_process() {
+        work.ctx.wake_volume(work.key, until, "inherited calls dead");
+        return slot.block(BlockedReason::InheritedCalls, now);
+    }
     if !work.volume.readings.are_consistent() {
         work.poll_for_consistency();
         return slot.block(BlockedReason::VolumeNotRead, now);

@@ -102,6 +102,10 @@ pub fn remake(slot: &mut Slot, work: &mut Work<'_>) {
     }
     let healing = slot.heal == Some(Heal::Making) && slot.confirmed.is_some();
     if !healing {
+        if let Some(until) = work.inherited_wait(slot) {
+            work.ctx.wake_volume(work.key, until, "inherited calls dead");
+            return slot.block(BlockedReason::InheritedCalls, now);
+        }
         if work.is_confirmed_free(slot) {
             return detach::end(slot, work);
         }

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::controller::actual::in_flight::CallEnd;
+use crate::controller::actual::in_flight::{CallEnd, DEAD_AFTER};
 use crate::controller::actual::in_use;
 use crate::controller::actual::nodes::{NodeRecord, Wish};
 use crate::controller::actual::readings::{Sight, attachment_on};
@@ -108,6 +108,14 @@ impl Work<'_> {
             return None;
         }
         slot.inherited_until.filter(|until| *until > self.now().monotonic)
+    }
+
+    /// Until when calls of an earlier leader may be under way for a volume that is found without a VolumeAttachment.
+    pub fn inherited_by_process(&self) -> Option<Monotonic> {
+        if !self.ctx.policy.holds(Rule::InheritedCallsWait) {
+            return None;
+        }
+        self.ctx.lease_start().map(|start| start + DEAD_AFTER).filter(|until| *until > self.now().monotonic)
     }
 
     /// Whether a call to the slot's instance is neither answered nor dead.
