@@ -14,7 +14,8 @@ use std::time::Duration;
 use smol_str::SmolStr;
 
 use crate::model::device::{DeviceName, device_names};
-use crate::model::ids::AwsVolumeId;
+use crate::model::ids::{AwsVolumeId, BootId, Uid};
+use crate::model::node::Node;
 use crate::model::time::Monotonic;
 use crate::model::volume::BlockDeviceMapping;
 
@@ -65,11 +66,21 @@ pub struct DeviceTable {
     /// Cards chosen here: DescribeVolumes does not show them.
     cards: BTreeMap<AwsVolumeId, u32>,
     /// Names under which a volume may still be mounted.
-    blocked: BTreeMap<AwsVolumeId, BTreeSet<SmolStr>>,
+    blocked: BTreeMap<AwsVolumeId, Blocked>,
     /// What is remembered of a slot.
     slots: BTreeMap<SmolStr, SlotMemory>,
     /// Counts uses, for their order.
     uses: u64,
+}
+
+/// Names under which a volume may still be mounted, and by which Node object that was said last.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Blocked {
+    slots: BTreeSet<SmolStr>,
+    /// The Node object: another one knows nothing of what was mounted before it.
+    pub node_uid: Option<Uid>,
+    /// The boot of the machine: after another one nothing is mounted any more.
+    pub boot_id: Option<BootId>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -179,9 +190,19 @@ impl DeviceTable {
     }
 
     /// The volume still counts as in use under this name (reported, or marked): nobody gets the name, not even the
-    /// volume itself.
-    pub fn block(&mut self, volume: &AwsVolumeId, device: &DeviceName) {
-        self.blocked.entry(volume.clone()).or_default().insert(SmolStr::new(device.slot()));
+    /// volume itself. `node` is the Node object of the instance, if there is one.
+    pub fn block(&mut self, volume: &AwsVolumeId, device: &DeviceName, node: Option<&Node>) {
+        let blocked = self.blocked.entry(volume.clone()).or_default();
+        blocked.slots.insert(SmolStr::new(device.slot()));
+        if let Some(node) = node {
+            blocked.node_uid = Some(node.uid.clone());
+            blocked.boot_id = node.boot_id.clone();
+        }
+    }
+
+    /// Volumes with names that are blocked.
+    pub fn blocked(&self) -> impl Iterator<Item = (&AwsVolumeId, &Blocked)> {
+        self.blocked.iter()
     }
 
     /// The volume does not count as in use there any more.
@@ -204,7 +225,7 @@ impl DeviceTable {
 
     fn choose(&self, tried: &[DeviceName], now: Monotonic) -> Option<DeviceName> {
         let mut shut: BTreeSet<&str> = self.taken().collect();
-        shut.extend(self.blocked.values().flatten().map(SmolStr::as_str));
+        shut.extend(self.blocked.values().flat_map(|blocked| &blocked.slots).map(SmolStr::as_str));
         shut.extend(tried.iter().map(DeviceName::slot));
         let unused = SlotMemory::default();
         device_names()
@@ -228,7 +249,7 @@ impl DeviceTable {
     fn none_left(&self) -> NoFreeDevice {
         NoFreeDevice::NoneLeft {
             taken: self.taken().collect::<BTreeSet<_>>().len(),
-            blocked: self.blocked.values().flatten().collect::<BTreeSet<_>>().len(),
+            blocked: self.blocked.values().flat_map(|blocked| &blocked.slots).collect::<BTreeSet<_>>().len(),
             hung: self.slots.values().filter(|memory| memory.hung).count(),
         }
     }
@@ -376,7 +397,7 @@ mod tests {
 
         let mut full = all_taken_but(&["/dev/xvdb", "/dev/xvdc"]);
         full.hung(&DeviceName::new("/dev/xvdb"));
-        full.block(&volume(2), &DeviceName::new("/dev/sdc"));
+        full.block(&volume(2), &DeviceName::new("/dev/sdc"), None);
         let error = full.reserve_next(&volume(1), 1, &[], at(0)).unwrap_err();
         assert_eq!(error, NoFreeDevice::NoneLeft { taken: 99, blocked: 1, hung: 1 });
         assert!(error.to_string().contains("99 taken, 1 blocked"), "{error}");
@@ -452,7 +473,7 @@ mod tests {
         let mut table = all_taken_but(&["/dev/xvdaa", "/dev/xvdab"]);
         assert_eq!(next(&mut table, 1), "/dev/xvdaa");
         table.attachment_seen(&volume(1), &DeviceName::new("/dev/xvdaa"));
-        table.block(&volume(1), &DeviceName::new("/dev/xvdaa"));
+        table.block(&volume(1), &DeviceName::new("/dev/xvdaa"), None);
         table.attachment_gone(&volume(1));
         assert_eq!(offered(&table), ["/dev/xvdab"]);
         // Not even for the volume itself: it comes back under another name.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::holders;
 use super::work::Work;
 use crate::controller::actual::in_flight::{AttachSend, CallEnd, CallKind};
+use crate::controller::actual::in_use::{Mark, mark};
 use crate::controller::actual::nodes::{Identity, Wish};
 use crate::controller::actual::readings::Sight;
 use crate::controller::actual::slot::{Confirmation, NewSource, Origin, Slot, WriteKind};
@@ -25,7 +26,7 @@ use crate::controller::policy::Rule;
 use crate::controller::reason::BlockedReason;
 use crate::controller::syncer::instances::Readiness;
 use crate::model::device::DeviceName;
-use crate::model::ids::{AttachmentKey, InstanceId};
+use crate::model::ids::{AttachmentKey, AwsVolumeId, InstanceId, VolumeKey};
 use crate::model::volume::{AttachmentState, VolumeState};
 
 /// A read older than this is taken again before a VolumeAttachment is made.
@@ -296,6 +297,7 @@ fn call_in_the_way(work: &Work<'_>, instance: &InstanceId) -> bool {
 pub fn choose_device(slot: &mut Slot, work: &mut Work<'_>, instance: &InstanceId, cards: u32) -> Option<DeviceName> {
     let now = work.now().monotonic;
     let id = work.id?;
+    unblock_unmounted(work, instance);
     let devices = &mut work.ctx.syncer.instances.record(instance).devices;
     if let Some(reserved) = devices.reserved(id).filter(|device| !slot.tried.contains(device)) {
         return Some(reserved.clone());
@@ -312,6 +314,28 @@ pub fn choose_device(slot: &mut Slot, work: &mut Work<'_>, instance: &InstanceId
             slot.block(BlockedReason::NoFreeDevice, now);
             None
         }
+    }
+}
+
+/// Names of volumes that do not count as in use on the node any more are free again: the machine was booted since, or the
+/// Node object by which they were blocked neither reports nor marks the volume (rule 3).
+fn unblock_unmounted(work: &mut Work<'_>, instance: &InstanceId) {
+    let Some(node) = work.ctx.nodes.get(work.node).and_then(|record| record.object_of(instance)) else { return };
+    let devices = &mut work.ctx.syncer.instances.record(instance).devices;
+    let free: Vec<AwsVolumeId> = devices
+        .blocked()
+        .filter(|(volume, blocked)| {
+            let name = VolumeKey::ebs(volume).unique_name();
+            let booted = matches!((&blocked.boot_id, &node.boot_id), (Some(then), Some(present)) if then != present);
+            let released = blocked.node_uid.as_ref() == Some(&node.uid)
+                && !node.volumes_in_use.contains(&name)
+                && mark(node, &name, &work.ctx.policy) != Mark::PresentBoot;
+            booted || released
+        })
+        .map(|(volume, _)| volume.clone())
+        .collect();
+    for volume in &free {
+        devices.unblock(volume);
     }
 }
 
@@ -398,7 +422,8 @@ fn lost(slot: &mut Slot, work: &mut Work<'_>) -> bool {
     }
     let in_use = work.node_object().is_some_and(|node| node.volumes_in_use.contains(work.name));
     if let (Some(recorded), Some(id), true) = (&slot.recorded, work.id, in_use) {
-        work.ctx.syncer.instances.record(&recorded.instance).devices.block(id, &recorded.device);
+        let node = work.ctx.nodes.get(work.node).and_then(|record| record.object_of(&recorded.instance));
+        work.ctx.syncer.instances.record(&recorded.instance).devices.block(id, &recorded.device, node);
     }
     slot.confirmed = None;
     slot.attach_sent = None;

@@ -141,11 +141,12 @@ pub fn close(slot: &mut Slot, work: &mut Work<'_>) {
         work.volume.ended.insert(object.uid.clone());
     }
     if let (Some(recorded), Some(id)) = (&slot.recorded, work.id) {
+        let node = work.ctx.nodes.get(work.node).and_then(|record| record.object_of(&recorded.instance));
         let devices = &mut work.ctx.syncer.instances.record(&recorded.instance).devices;
         devices.release(id);
         if slot.forced {
             // It may still be mounted: its name is not used again on that instance while that is so.
-            devices.block(id, &recorded.device);
+            devices.block(id, &recorded.device, node);
         }
     }
     slot.forget_object();
