@@ -5,5 +5,6 @@
 mod checkers;
 mod house;
 mod imports;
+mod planner;
 mod simulate;
 mod source;

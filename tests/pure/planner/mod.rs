@@ -1,0 +1,9 @@
+//! The core at a desk: cases from the field, the contract, and the table of conflicts, each as a short script.
+
+mod desk;
+mod hands;
+mod short;
+
+mod moves;
+mod unsafe_forced;
+mod unsafe_released;
