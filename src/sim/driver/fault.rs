@@ -126,7 +126,8 @@ pub enum CallFault {
     LoseReply,
     /// The client times out, the effect comes that long after the send (less than W = 70 s).
     ApplyLate(Duration),
-    /// It has its effect and is answered, and lands once more that long after the send (less than W = 70 s).
+    /// It lands twice, the second time that long after the send (less than W = 70 s), as when something on the way sends
+    /// it again for want of an answer: the answer is the second landing's. Nothing lands after its answer.
     Duplicate(Duration),
     /// The server refuses it for rate.
     Throttle,

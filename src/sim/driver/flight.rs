@@ -28,7 +28,7 @@ pub(super) struct Flight {
     pub(super) sent: Option<Monotonic>,
     /// Arrivals that are still to come.
     pub(super) arrivals: u32,
-    /// What the first arrival answered.
+    /// What the last arrival answered.
     pub(super) answer: Option<CallResult>,
     /// Whether that answer comes back before the caller gives up.
     pub(super) in_time: bool,
@@ -39,9 +39,9 @@ pub(super) struct Flight {
 /// What the next moments of a call will be, decided when it reaches the socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Course {
-    /// When it lands; never if empty, twice if duplicated.
+    /// When it lands; never if empty, twice if duplicated, the last time before it is answered.
     pub(super) arrivals: Vec<Monotonic>,
-    /// When its caller has the answer, if the first arrival's answer comes back in time.
+    /// When its caller has the answer, if the last arrival's answer comes back in time.
     pub(super) answered: Option<Monotonic>,
     /// When its caller gives up otherwise.
     pub(super) given_up: Monotonic,
@@ -76,7 +76,8 @@ impl Course {
             }
             Some(CallFault::Duplicate(by)) => {
                 let again = (sent + by).max(lands).min(latest);
-                Self { arrivals: vec![lands, again], ..normal }
+                let answered = Some(again + back).filter(|at| *at < given_up);
+                Self { arrivals: vec![lands, again], answered, given_up }
             }
             Some(CallFault::Slow(by)) => {
                 let answered = Some(lands + back + by).filter(|at| *at < given_up);
@@ -204,10 +205,12 @@ mod tests {
     }
 
     #[test]
-    fn a_duplicate_lands_twice_and_is_answered_once() {
-        let twice = course(Some(CallFault::Duplicate(Duration::from_secs(30))));
+    fn a_duplicate_lands_twice_and_nothing_lands_after_an_answer() {
+        let twice = course(Some(CallFault::Duplicate(Duration::from_secs(5))));
         assert_eq!(twice.arrivals.len(), 2);
-        assert!(twice.answered.is_some_and(|at| at < seconds(1)));
+        assert!(twice.answered.is_some_and(|at| at > twice.arrivals[1]));
+        let late = course(Some(CallFault::Duplicate(Duration::from_secs(30))));
+        assert_eq!((late.arrivals.len(), late.answered), (2, None));
     }
 
     #[test]

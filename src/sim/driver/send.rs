@@ -93,9 +93,7 @@ impl<C: Commander> Driver<C> {
         }
         let Some(flight) = self.flights.get_mut(&id) else { return };
         flight.arrivals = flight.arrivals.saturating_sub(1);
-        if flight.answer.is_none() {
-            flight.answer = Some(result);
-        }
+        flight.answer = Some(result);
         if flight.answered && flight.arrivals == 0 {
             self.flights.remove(&id);
         }

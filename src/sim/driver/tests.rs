@@ -183,6 +183,7 @@ fn every_command_gets_exactly_one_outcome_whatever_happens_to_its_call() {
         Some(CallFault::LoseReply),
         Some(CallFault::ApplyLate(secs(40))),
         Some(CallFault::Duplicate(secs(20))),
+        Some(CallFault::Duplicate(secs(2))),
         Some(CallFault::Throttle),
         Some(CallFault::Slow(secs(3))),
         Some(CallFault::DelaySend(secs(60))),
@@ -198,10 +199,14 @@ fn every_command_gets_exactly_one_outcome_whatever_happens_to_its_call() {
         assert_eq!(outcome.len(), 1, "{fault:?}: {outcome:?}");
         let attached = bench.driver.world().volumes[&bench.volume].attachments.len();
         match fault {
-            None | Some(CallFault::Duplicate(_) | CallFault::Slow(_)) => {
+            None | Some(CallFault::Slow(_)) => {
                 assert_eq!((&outcome[0], attached), (&CallResult::Done(Answer::Accepted), 1), "{fault:?}");
             }
-            Some(CallFault::LoseReply | CallFault::ApplyLate(_)) => {
+            Some(CallFault::Duplicate(by)) if by < ATTEMPT_TIMEOUT => {
+                let refused = matches!(&outcome[0], CallResult::Refused(_));
+                assert!(refused && attached == 1, "the second landing met the first: {outcome:?}");
+            }
+            Some(CallFault::LoseReply | CallFault::ApplyLate(_) | CallFault::Duplicate(_)) => {
                 assert!(matches!(outcome[0], CallResult::Uncertain(_)) && attached == 1, "{fault:?}: {outcome:?}");
             }
             Some(CallFault::LoseRequest) => {
