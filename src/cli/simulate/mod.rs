@@ -54,6 +54,9 @@ pub struct SimulateOptions {
     /// One JSON document instead of text
     #[arg(long)]
     json: bool,
+    /// Every act on a line of its own, also in a large world
+    #[arg(long)]
+    lines: bool,
     /// List what can be run, and stop
     #[arg(long)]
     list: bool,
@@ -159,7 +162,7 @@ fn one(
 ) -> anyhow::Result<bool> {
     let started = Instant::now();
     let run = Run::new(scenario.start(&options.world(options.seed, true), Policy::FULL), scenario.lasts);
-    let mut timeline = Timeline::new(palette, &run, options.json);
+    let mut timeline = Timeline::new(palette, &run, options);
     if !options.json {
         writeln!(out, "{}", summary::title(palette, scenario.name, scenario.sentence, Some(options.seed), &run))?;
     }
@@ -205,7 +208,7 @@ fn place(
     let world = SmallWorld::named(&specification.world)
         .with_context(|| format!("no small world is called {:?}; see --list", specification.world))?;
     let bare = Run::new(world.start(Policy::FULL, false), Duration::ZERO);
-    let mut timeline = Timeline::new(palette, &bare, options.json);
+    let mut timeline = Timeline::new(palette, &bare, options);
     if !options.json {
         writeln!(out, "{}", summary::title(palette, &specification.to_string(), world.sentence, None, &bare))?;
     }

@@ -55,6 +55,7 @@ impl Palette {
             Actor::ControlPlane(_) => self.paint("34", text),
             Actor::Person => self.paint("35", text),
             Actor::Fault => self.bad(text),
+            Actor::Simulation => self.dim(text),
         }
     }
 }

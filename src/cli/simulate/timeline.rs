@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::time::Duration;
 
+use super::SimulateOptions;
 use super::palette::Palette;
 use crate::model::time::Monotonic;
 use crate::model::volume::AttachmentState;
@@ -37,16 +38,19 @@ enum Form {
     Lines,
     /// Figures.
     Table,
-    /// Nothing yet: all of it goes into one document at the end.
-    Kept,
+    /// Nothing yet: it goes into one document at the end.
+    Kept {
+        /// How many of the last lines.
+        at_most: usize,
+    },
 }
 
 impl Timeline {
     /// The timeline of a run that has not begun.
-    pub(super) fn new(palette: Palette, run: &Run, kept: bool) -> Self {
-        let small = run.world().volumes.len() <= LINES_UP_TO;
-        let form = match (kept, small) {
-            (true, _) => Form::Kept,
+    pub(super) fn new(palette: Palette, run: &Run, options: &SimulateOptions) -> Self {
+        let each = options.lines || run.world().volumes.len() <= LINES_UP_TO;
+        let form = match (options.json, each) {
+            (true, each) => Form::Kept { at_most: if each { usize::MAX } else { LAST } },
             (false, true) => Form::Lines,
             (false, false) => Form::Table,
         };
@@ -73,10 +77,7 @@ impl Timeline {
                     self.row(run, out)?;
                 }
             }
-            Form::Kept => {
-                let small = run.world().volumes.len() <= LINES_UP_TO;
-                self.keep(entries, if small { usize::MAX } else { LAST });
-            }
+            Form::Kept { at_most } => self.keep(entries, at_most),
         }
         Ok(())
     }
@@ -140,17 +141,35 @@ fn describes(counts: &CallCounts) -> u64 {
     counts.by_kind.iter().filter(|(kind, _)| kind.starts_with("Describe")).map(|(_, count)| count).sum()
 }
 
+/// Where the last column begins: the longest usual act fits before it.
+const WHAT_WIDTH: usize = 58;
+
 /// One act: when, who, what, and why.
 pub(super) fn line(palette: Palette, entry: &TraceEntry) -> String {
-    let time = format!("{:>10}", clock(entry.at));
-    let who = palette.actor(&entry.who, &format!("{:<16}", entry.who.to_string()));
-    let what = if entry.who == Actor::Fault { palette.bad(&entry.what) } else { entry.what.clone() };
-    if entry.why.is_empty() {
-        return format!("{}  {who}  {what}", palette.dim(&time));
+    let time = palette.dim(&format!("{:>10}", clock(entry.at)));
+    let who = palette.actor(&entry.who, &format!("{:<13}", entry.who.to_string()));
+    let (what, why) = (short_ids(&entry.what), short_ids(&entry.why));
+    let shown = if entry.who == Actor::Fault { palette.bad(&what) } else { what.clone() };
+    if why.is_empty() {
+        return format!("{time}  {who}  {shown}");
     }
     // Colours have no width: pad by what is seen.
-    let padding = " ".repeat(54usize.saturating_sub(entry.what.chars().count()));
-    format!("{}  {who}  {what}{padding}  {}", palette.dim(&time), palette.dim(&entry.why))
+    let padding = " ".repeat(WHAT_WIDTH.saturating_sub(what.chars().count()));
+    format!("{time}  {who}  {shown}{padding}  {}", palette.dim(&why))
+}
+
+/// The ids of modelled volumes and instances are numbers with many zeros in front, which nobody needs to see.
+fn short_ids(text: &str) -> String {
+    let mut short = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) =
+        ["vol-0", "i-0"].into_iter().filter_map(|prefix| rest.find(prefix).map(|at| at + prefix.len() - 1)).min()
+    {
+        short.push_str(&rest[..at]);
+        rest = rest[at..].trim_start_matches('0');
+    }
+    short.push_str(rest);
+    short
 }
 
 /// A point of virtual time: seconds with milliseconds, minutes and hours in front once there are any.
@@ -194,11 +213,11 @@ mod tests {
             at: Monotonic::new(Duration::from_millis(1_500)),
             step: 3,
             who: Actor::Ec2,
-            what: "vol-01 attached to i-01".to_owned(),
+            what: "vol-00a01 attached to i-002".to_owned(),
             why: "AttachVolume".to_owned(),
         };
         let plain = line(Palette::PLAIN, &entry);
-        assert!(plain.starts_with("  0:01.500  EC2               vol-01 attached to i-01"), "{plain}");
+        assert!(plain.starts_with("  0:01.500  EC2            vol-a01 attached to i-2 "), "{plain}");
         let coloured = line(Palette::new(true), &entry);
         let mut seen = String::new();
         let mut escaped = false;

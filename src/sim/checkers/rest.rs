@@ -7,10 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::memory::volume_key_of;
-use super::wanted::{Wanted, is_exclusive, is_marked, usable_instance, wanted};
+use super::wanted::{Wanted, is_exclusive, is_marked, usable_instance, volume_behind, wanted};
 use super::world::{Actor, CallCounts, Ec2Attachment, World, instance_of};
 use super::{Invariant, Violation};
-use crate::model::attachment::{AttachmentSource, VolumeAttachment};
+use crate::model::attachment::VolumeAttachment;
 use crate::model::ids::{AttachmentKey, AttachmentName, AwsVolumeId, DriverName, InstanceId, NodeName, VolumeKey};
 use crate::model::node::Node;
 use crate::model::volume::{AttachmentState, InstanceState};
@@ -141,7 +141,20 @@ impl<'a> Rest<'a> {
         };
         let on_it = |i: &&Ec2Attachment| i.instance == *instance;
         let taken = self.world.volumes.values().flat_map(|v| &v.attachments).filter(on_it).count();
-        volume.zone == machine.zone && taken < machine.volume_limit && !is_marked(node, &VolumeKey::ebs(id))
+        let key = AttachmentKey { volume: VolumeKey::ebs(id), node: node.name.clone() };
+        // Lost behind our back, or with its machine: found by the idle sweep and by instance states, not at once.
+        let lost = self.world.attachments.get(&AttachmentName::of(&key)).is_some_and(|object| object.status.attached);
+        let free = taken < machine.volume_limit && !is_marked(node, &key.volume) && !lost;
+        volume.zone == machine.zone && free && !self.is_being_deleted(id)
+    }
+
+    /// Whether every PersistentVolume of the volume is being deleted: it takes no finalizer any more, so nothing is
+    /// attached for it.
+    fn is_being_deleted(&self, id: &AwsVolumeId) -> bool {
+        let key = VolumeKey::ebs(id);
+        let mut of_volume =
+            self.world.persistent_volumes.values().filter(|pv| volume_key_of(pv).as_ref() == Some(&key)).peekable();
+        of_volume.peek().is_some() && of_volume.all(|pv| pv.deleting)
     }
 
     /// An attachment that no VolumeAttachment records, made by hand: reported, never touched.
@@ -266,7 +279,7 @@ impl<'a> Rest<'a> {
     }
 
     fn due_entry(&self, node: &Node, object: &VolumeAttachment) -> Option<VolumeKey> {
-        let key = key_of(self.world, object)?;
+        let key = volume_behind(self.world, object)?;
         let Some(id) = key.aws_volume_id() else { return Some(key) };
         let instance = object.instance().filter(|instance| instance_of(node) == Some(instance))?;
         let there = self.world.ec2_attachment(&id, &instance)?;
@@ -285,25 +298,6 @@ impl<'a> Rest<'a> {
     }
 }
 
-fn key_of(world: &World, object: &VolumeAttachment) -> Option<VolumeKey> {
-    match &object.source {
-        AttachmentSource::PersistentVolume(name) => {
-            world.persistent_volumes.get(name).and_then(volume_key_of).or_else(|| by_name(world, object))
-        }
-        AttachmentSource::Inline { driver, handle } => {
-            Some(VolumeKey { driver: driver.clone(), handle: handle.clone() })
-        }
-        AttachmentSource::Unreadable => None,
-    }
-}
-
-/// With its PersistentVolume gone, the name of a VolumeAttachment still tells which volume it was made for.
-fn by_name(world: &World, object: &VolumeAttachment) -> Option<VolumeKey> {
-    world.volumes.keys().map(VolumeKey::ebs).find(|volume| {
-        AttachmentName::of(&AttachmentKey { volume: volume.clone(), node: object.node.clone() }) == object.name
-    })
-}
-
 fn volume_of(world: &World, object: &VolumeAttachment) -> Option<AwsVolumeId> {
-    key_of(world, object)?.aws_volume_id()
+    volume_behind(world, object)?.aws_volume_id()
 }

@@ -6,8 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::memory::volume_key_of;
 use super::world::{World, instance_of};
+use crate::model::attachment::{AttachmentSource, VolumeAttachment};
 use crate::model::claim::AccessMode;
-use crate::model::ids::{AwsVolumeId, ClaimKey, DriverName, InstanceId, KubernetesVolumeId, NodeName, VolumeKey};
+use crate::model::ids::{
+    AttachmentKey, AttachmentName, AwsVolumeId, ClaimKey, DriverName, InstanceId, KubernetesVolumeId, NodeName,
+    VolumeKey,
+};
 use crate::model::node::{Node, UnknownMarks};
 use crate::model::pod::{Pod, PodVolume};
 use crate::model::volume::InstanceState;
@@ -51,6 +55,32 @@ fn resolve(world: &World, pod: &Pod, volume: &PodVolume) -> Option<VolumeKey> {
         return None;
     }
     volume_key_of(pv)
+}
+
+/// The pods that want this volume on this node.
+pub fn pods_wanting<'a>(world: &'a World, volume: &'a VolumeKey, node: &'a NodeName) -> impl Iterator<Item = &'a Pod> {
+    let here = world.pods.values().filter(move |pod| !pod.terminated && pod.node.as_ref() == Some(node));
+    here.filter(move |pod| pod.volumes.iter().any(|of| resolve(world, pod, of).as_ref() == Some(volume)))
+}
+
+/// The volume a VolumeAttachment stands for.
+pub fn volume_behind(world: &World, object: &VolumeAttachment) -> Option<VolumeKey> {
+    match &object.source {
+        AttachmentSource::PersistentVolume(name) => {
+            world.persistent_volumes.get(name).and_then(volume_key_of).or_else(|| by_name(world, object))
+        }
+        AttachmentSource::Inline { driver, handle } => {
+            Some(VolumeKey { driver: driver.clone(), handle: handle.clone() })
+        }
+        AttachmentSource::Unreadable => None,
+    }
+}
+
+/// With its PersistentVolume gone, the name of a VolumeAttachment still tells which volume it was made for.
+fn by_name(world: &World, object: &VolumeAttachment) -> Option<VolumeKey> {
+    world.volumes.keys().map(VolumeKey::ebs).find(|volume| {
+        AttachmentName::of(&AttachmentKey { volume: volume.clone(), node: object.node.clone() }) == object.name
+    })
 }
 
 /// Whether only one instance may have the volume: EC2 must allow more, and everything that names it must be

@@ -1,13 +1,19 @@
 //! Calls and what came of them in a few words, for the timeline.
 
+use smol_str::SmolStr;
+
 use super::{Fault, OldLeader};
 use crate::controller::command::{AttachmentStatusChange, Call, Ec2Call, KubernetesCall};
+use crate::model::ids::{AttachmentName, DriverName};
 use crate::model::outcome::{CallResult, Refusal};
+use crate::sim::checkers::wanted::volume_behind;
+use crate::sim::checkers::world::World;
 
-pub(super) fn call(call: &Call) -> String {
+/// A call in a few words.
+pub(super) fn call(call: &Call, world: &World) -> String {
     match call {
         Call::Ec2(call) => ec2(call),
-        Call::Kubernetes(call) => kubernetes(call),
+        Call::Kubernetes(call) => kubernetes(call, world),
     }
 }
 
@@ -25,11 +31,12 @@ fn ec2(call: &Ec2Call) -> String {
     }
 }
 
-fn kubernetes(call: &KubernetesCall) -> String {
+fn kubernetes(call: &KubernetesCall, world: &World) -> String {
+    let object = |name: &AttachmentName| object(world, name);
     match call {
-        KubernetesCall::CreateAttachment(new) => format!("create VolumeAttachment: {}", new.key),
+        KubernetesCall::CreateAttachment(new) => format!("create VolumeAttachment of {}", new.key),
         KubernetesCall::RecordAttachment { name, recorded, .. } => {
-            format!("record {} as {} in {}", recorded.instance, recorded.device, short(name.as_str()))
+            format!("{} records {} on {}", object(name), recorded.device, recorded.instance)
         }
         KubernetesCall::PatchAttachmentStatus { name, change, .. } => {
             let what = match change {
@@ -38,15 +45,15 @@ fn kubernetes(call: &KubernetesCall) -> String {
                 AttachmentStatusChange::AttachError(error) => format!("attachError: {}", error.message),
                 AttachmentStatusChange::DetachError(error) => format!("detachError: {}", error.message),
             };
-            format!("status of {}: {what}", short(name.as_str()))
+            format!("{}: {what}", object(name))
         }
         KubernetesCall::SetAttachmentFinalizers { name, finalizers, .. } => {
-            format!("finalizers of {}: {}", short(name.as_str()), list(finalizers.iter()))
+            format!("{}: {}", object(name), finalizer(finalizers))
         }
-        KubernetesCall::DeleteAttachment { name, .. } => format!("delete {}", short(name.as_str())),
-        KubernetesCall::GetAttachment { name } => format!("get {}", short(name.as_str())),
+        KubernetesCall::DeleteAttachment { name, .. } => format!("delete {}", object(name)),
+        KubernetesCall::GetAttachment { name } => format!("get {}", object(name)),
         KubernetesCall::SetPersistentVolumeFinalizers { name, finalizers, .. } => {
-            format!("finalizers of PersistentVolume {name}: {}", list(finalizers.iter()))
+            format!("PersistentVolume {name}: {}", finalizer(finalizers))
         }
         KubernetesCall::GetPersistentVolume { name } => format!("get PersistentVolume {name}"),
         KubernetesCall::PatchNodeStatus { name, volumes_attached, marks, .. } => {
@@ -65,9 +72,18 @@ fn kubernetes(call: &KubernetesCall) -> String {
     }
 }
 
-/// The name of a VolumeAttachment as far as people need it to tell them apart.
-fn short(name: &str) -> String {
-    format!("VolumeAttachment {}…", name.get(..12).unwrap_or(name))
+/// A VolumeAttachment by what it stands for: its name is a hash.
+fn object(world: &World, name: &AttachmentName) -> String {
+    let of = world.attachments.get(name).and_then(|object| Some((volume_behind(world, object)?, object)));
+    match of {
+        Some((volume, object)) => format!("VolumeAttachment of {volume} on {}", object.node),
+        None => format!("VolumeAttachment {}…", name.as_str().get(..12).unwrap_or(name.as_str())),
+    }
+}
+
+fn finalizer(finalizers: &[SmolStr]) -> &'static str {
+    let ours = DriverName::ebs().attacher_finalizer();
+    if finalizers.iter().any(|name| *name == ours) { "finalizer added" } else { "finalizer removed" }
 }
 
 fn list(items: impl Iterator<Item = impl std::fmt::Display>) -> String {

@@ -11,7 +11,7 @@ impl<C: Commander> Driver<C> {
     /// Ends every fault that lasts, and lets people put right what only people can: a dead node is replaced, a lost
     /// Node registered again, a taint removed, an attachment made by hand taken back.
     pub fn heal_all(&mut self) {
-        self.note(Actor::Fault, "every fault is healed", "");
+        self.note(Actor::Simulation, "from here on nothing fails: the world comes to rest", "");
         self.last_activity = self.now.monotonic;
         self.chaos = None;
         self.call_faults.clear();

@@ -18,7 +18,12 @@ impl<C: Commander> Driver<C> {
     /// Lets a fault happen, now, between two steps.
     pub fn inject(&mut self, fault: Fault) {
         if self.options.trace {
-            self.note(Actor::Fault, super::describe::fault(&fault), "");
+            // What any healthy cluster sees every day is no fault.
+            let who = match fault {
+                Fault::MovePod(..) | Fault::ScaleWorkload(..) | Fault::Drain(_) | Fault::Uncordon(_) => Actor::Person,
+                _ => Actor::Fault,
+            };
+            self.note(who, super::describe::fault(&fault), "");
         }
         self.last_activity = self.now.monotonic;
         let fault = match self.inject_into_node(fault) {

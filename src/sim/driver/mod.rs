@@ -18,6 +18,7 @@ mod measure;
 mod mirror;
 mod options;
 mod process;
+mod reason;
 mod send;
 mod setup;
 #[cfg(test)]

@@ -88,8 +88,12 @@ impl<C: Commander> Driver<C> {
         self.count_answer(&command.call, &result);
         if self.options.trace && flight::is_mutating(&command.call) {
             let late = fault.map(|fault| format!(" [{fault:?}]")).unwrap_or_default();
-            let what = super::describe::call(&command.call);
-            self.note(Actor::Attachd(process), what, super::describe::result(&result) + &late);
+            let what = super::describe::call(&command.call, &self.world);
+            let why = match &result {
+                CallResult::Done(_) => super::reason::of(&command.call, &self.world),
+                result => super::describe::result(result),
+            };
+            self.note(Actor::Attachd(process), what, why + &late);
         }
         let Some(flight) = self.flights.get_mut(&id) else { return };
         flight.arrivals = flight.arrivals.saturating_sub(1);
@@ -125,7 +129,7 @@ impl<C: Commander> Driver<C> {
         let outcome = Outcome { id: flight.command.id, began: flight.began, ended: self.now, result };
         let number = flight.process;
         if self.options.trace && !matches!(outcome.result, CallResult::Done(_) | CallResult::Refused(_)) {
-            let what = super::describe::call(&flight.command.call);
+            let what = super::describe::call(&flight.command.call, &self.world);
             let came = super::describe::result(&outcome.result);
             self.note(Actor::Attachd(number), what, came);
         }

@@ -32,6 +32,8 @@ pub enum Actor {
     Person,
     /// A fault put in by the simulation.
     Fault,
+    /// The simulation itself.
+    Simulation,
 }
 
 impl std::fmt::Display for Actor {
@@ -43,6 +45,7 @@ impl std::fmt::Display for Actor {
             Self::ControlPlane(name) => f.write_str(name),
             Self::Person => f.write_str("person"),
             Self::Fault => f.write_str("fault"),
+            Self::Simulation => f.write_str("simulation"),
         }
     }
 }

@@ -12,6 +12,7 @@ use super::{Placed, Specification};
 use crate::controller::policy::Policy;
 use crate::model::ids::{AttachmentKey, AttachmentName, AwsVolumeId, NodeName, VolumeKey};
 use crate::model::volume::InstanceState;
+use crate::sim::checkers::wanted::is_marked;
 use crate::sim::checkers::world::{CallCounts, World, instance_of};
 use crate::sim::driver::Fault;
 use crate::sim::run::{Report, Run};
@@ -174,9 +175,12 @@ fn makes_sense(world: &World, fault: &Fault) -> bool {
         Fault::DeleteNode(node) | Fault::ReplaceNodeObject(node) | Fault::Taint(node) => world.nodes.contains_key(node),
         Fault::RemoveTaint(node) => world.nodes.get(node).is_some_and(|node| node.out_of_service),
         Fault::StartInstance(node) => state(node) == Some(&InstanceState::Stopped),
-        Fault::DeleteAttachment(volume, node)
-        | Fault::StripFinalizers(volume, node)
-        | Fault::AnnotateUnmounted(volume, node) => attachment(volume, node),
+        Fault::DeleteAttachment(volume, node) | Fault::StripFinalizers(volume, node) => attachment(volume, node),
+        // A person says so of a volume that is held for want of it, never of one that is about to be mounted.
+        Fault::AnnotateUnmounted(volume, node) => {
+            let marked = world.nodes.get(node).is_some_and(|node| is_marked(node, &VolumeKey::ebs(volume)));
+            marked && attachment(volume, node)
+        }
         Fault::DetachByHand(volume) => attached(volume),
         Fault::AttachByHand(volume, _) => !attached(volume),
         Fault::DeletePod(_) | Fault::ForceDeletePod(_) | Fault::FailPod(_) => !world.pods.is_empty(),
