@@ -193,6 +193,12 @@ fn advance(slot: &mut Slot, work: &mut Work<'_>, wanted: Option<&Wanted>, turn: 
     if slot.is_terminating() {
         return advance_terminating(slot, work, wanted.is_some());
     }
+    if outdated(slot, work) {
+        if slot.cleared {
+            detach::finish(slot, work);
+        }
+        return;
+    }
     let Some(wanted) = wanted else {
         if slot.object.is_some() {
             leave::leave(slot, work);
@@ -203,9 +209,6 @@ fn advance(slot: &mut Slot, work: &mut Work<'_>, wanted: Option<&Wanted>, turn: 
         return;
     };
     heal::stay(slot, work);
-    if outdated(slot, work) {
-        return;
-    }
     if !work.ctx.has_role(Role::AttachDetach) && slot.object.is_none() {
         return;
     }
@@ -260,8 +263,8 @@ fn advance_terminating(slot: &mut Slot, work: &mut Work<'_>, wanted: bool) {
 /// anew, once EC2 confirms the volume free and nothing is under way; marked first, unless it was never attached.
 fn outdated(slot: &mut Slot, work: &mut Work<'_>) -> bool {
     let Some(object) = &slot.object else { return false };
-    let (Some(recorded), Some(node)) = (&slot.recorded, work.node_of(slot)) else { return false };
-    if recorded.node_uid == node.uid || object.status.attached || slot.confirmed.is_some() {
+    let (Some(recorded), Some(node)) = (&slot.recorded, work.node_object()) else { return false };
+    if slot.cleared || recorded.node_uid == node.uid || object.status.attached || slot.confirmed.is_some() {
         return false;
     }
     if !work.ctx.policy.holds(Rule::AttachNeedsRecordedUid) {
@@ -282,7 +285,7 @@ fn outdated(slot: &mut Slot, work: &mut Work<'_>) -> bool {
         }
         return true;
     }
-    if slot.ever_attached && !work.is_marked() {
+    if slot.ever_attached && work.node_of(slot).is_some() && !work.is_marked() {
         work.wish(super::actual::nodes::Wish::Marked);
         return true;
     }
@@ -317,6 +320,7 @@ fn report_wait(slot: &Slot, work: &mut Work<'_>) {
         | BlockedReason::IdentityMismatch
         | BlockedReason::NotAnInstance
         | BlockedReason::VolumeMissing
+        | BlockedReason::PersistentVolumeDeleting
         | BlockedReason::NoFreeDevice
         | BlockedReason::HeldByUnknownAttachment { .. } => {
             let text = blocked.reason.to_string();

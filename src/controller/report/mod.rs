@@ -1,5 +1,3 @@
-//! What the cluster is told: node lists and events. Always a difference against what was acknowledged.
+//! What the cluster is told of lists: always a difference against what was acknowledged. Events are told by `notes`.
 
-pub mod event_text;
 pub mod node_status;
-pub mod notes;

@@ -2,14 +2,16 @@
 //!
 //! Owns the memory of what was said. An event must never delay a write: it has its own budget and may be dropped.
 
+pub mod event_text;
+
 use std::collections::VecDeque;
 
-use super::event_text::{self, EventMemory, EventText};
 use crate::controller::command::{EventNote, Regarding};
 use crate::controller::desired::Want;
 use crate::model::attachment::VolumeAttachment;
 use crate::model::ids::{NodeName, PodKey, Uid, VolumeKey};
 use crate::model::time::Monotonic;
+use event_text::{EventMemory, EventText};
 
 /// More than this waiting: the oldest is dropped.
 const WAITING_MAX: usize = 10_000;
