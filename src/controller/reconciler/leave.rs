@@ -94,6 +94,10 @@ fn wish(slot: &mut Slot, work: &mut Work<'_>) {
                 work.ctx.wake_volume_in(work.key, Duration::from_secs(10), "word of a person");
             }
             slot.block(reason, now);
+            if work.id.is_some() && !work.ctx.desired.wants(work.key).is_empty() {
+                // Somebody waits for it: EC2 may end the attachment by itself (a person, a terminated instance).
+                work.poll();
+            }
             return report_wait(slot, work);
         }
     };

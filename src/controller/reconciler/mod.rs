@@ -190,6 +190,10 @@ fn advance(slot: &mut Slot, work: &mut Work<'_>, wanted: Option<&Wanted>, turn: 
     if wanted.is_none() && unconfirmed && slot.detach_sent == DetachSent::Nothing && !slot.cleared {
         attach::take_confirmation(slot, work);
     }
+    let ended = wanted.is_none() && slot.confirmed.is_some() && work.shown(slot).is_none();
+    if ended && work.volume.readings.current().is_some() && work.volume.readings.prove_silent_detach() {
+        slot.confirmed = None;
+    }
     if slot.is_terminating() {
         return advance_terminating(slot, work, wanted.is_some());
     }
