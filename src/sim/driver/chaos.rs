@@ -9,8 +9,10 @@ use crate::model::ids::{AwsVolumeId, NodeName};
 /// How often chance strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChaosOptions {
-    /// Between two faults.
+    /// Between two faults of a node or a volume, of the whole world.
     pub every: (Duration, Duration),
+    /// Between two faults of attachd, its calls or its watches.
+    pub at_large_every: (Duration, Duration),
     /// Between two moves of a pod of the whole world (`None`: workloads stay where they are).
     pub move_every: Option<(Duration, Duration)>,
 }
@@ -26,6 +28,7 @@ impl<C: Commander> Driver<C> {
         self.chaos = Some(options);
         let at = self.now.monotonic + after;
         self.schedule_due(at, Due::Chaos);
+        self.schedule_due(at, Due::ChaosAtLarge);
         if options.move_every.is_some() {
             self.schedule_due(at, Due::Move);
         }
@@ -39,6 +42,16 @@ impl<C: Commander> Driver<C> {
         if let (Some(volume), Some(node)) = (self.some_volume(), self.some_node()) {
             self.inject(Fault::MovePod(volume, node));
         }
+    }
+
+    /// Lets one fault of attachd's surroundings happen, and plans the next.
+    pub(super) fn draw_chaos_at_large(&mut self) {
+        let Some(chaos) = self.chaos else { return };
+        let (from, to) = chaos.at_large_every;
+        let next = self.now.monotonic + self.dice.chaos.between(from, to);
+        self.schedule_due(next, Due::ChaosAtLarge);
+        let fault = self.draw_fault_at_large();
+        self.inject(fault);
     }
 
     /// Lets one fault of chance happen, and plans the next.
@@ -72,19 +85,15 @@ impl<C: Commander> Driver<C> {
         self.apps.of_volume(volume).and_then(|id| self.apps.get(id)).map_or(other, |app| app.target.clone())
     }
 
-    /// A fault, and what ends it.
+    /// A fault of one node or one volume, and what ends it.
     fn draw_faults(&mut self, volume: AwsVolumeId, any: NodeName) -> Vec<(Duration, Fault)> {
         let now = Duration::ZERO;
+        let node = self.node_near(&volume, any);
         let dice = &mut self.dice.chaos;
         let secs = Duration::from_secs;
         let soon = dice.between(secs(1), secs(60));
         let later = dice.between(secs(30), secs(900));
-        let number = dice.below(27);
-        let node = self.node_near(&volume, any.clone());
-        let target =
-            [CallTarget::Ec2Mutating, CallTarget::KubernetesWrite, CallTarget::NodeStatus, CallTarget::Attachment]
-                [(number % 4) as usize];
-        match number {
+        match dice.below(16) {
             0 => vec![(now, Fault::ReplaceNodeObject(node))],
             1 => vec![(now, Fault::DeleteNode(node.clone())), (later, Fault::ReplaceNodeObject(node))],
             2 => vec![(now, Fault::RestartKubelet(node))],
@@ -103,23 +112,36 @@ impl<C: Commander> Driver<C> {
                 (secs(180) + later, Fault::RemoveTaint(node.clone())),
                 (secs(180) + later, Fault::StartInstance(node)),
             ],
-            10 => vec![(now, Fault::ChangeLeader(OldLeader::Dies))],
-            11 => vec![(now, Fault::ChangeLeader(OldLeader::LivesOn))],
-            12 => vec![(now, Fault::RestartController)],
-            13 => vec![(now, Fault::NextCall(target, CallFault::LoseReply))],
-            14 => vec![(now, Fault::NextCall(target, CallFault::ApplyLate(soon + secs(9))))],
-            15 => vec![(now, Fault::NextCall(target, CallFault::Duplicate(soon)))],
-            16 => vec![(now, Fault::NextCall(target, CallFault::LoseRequest))],
-            17 => vec![(now, Fault::StaleEc2Reads(secs(10)))],
-            18 => vec![(now, Fault::StallWatch(None, soon))],
-            19 => vec![(now, Fault::StallWatch(Some(Kind::ALL[(soon.as_millis() % 7) as usize]), soon))],
-            20 => vec![(now, Fault::Relist(Kind::ALL[(soon.as_millis() % 7) as usize]))],
-            21 => vec![(now, Fault::DeleteAttachment(volume, node))],
-            22 => vec![(now, Fault::StripFinalizers(volume, node))],
-            23 => vec![(now, Fault::DeletePod(volume))],
-            24 => vec![(now, Fault::ForceDeletePod(volume))],
-            25 => vec![(now, Fault::FailPod(volume))],
+            10 => vec![(now, Fault::DeleteAttachment(volume, node))],
+            11 => vec![(now, Fault::StripFinalizers(volume, node))],
+            12 => vec![(now, Fault::DeletePod(volume))],
+            13 => vec![(now, Fault::ForceDeletePod(volume))],
+            14 => vec![(now, Fault::FailPod(volume))],
             _ => vec![(now, Fault::DetachByHand(volume))],
+        }
+    }
+
+    /// A fault of attachd, its calls or its watches.
+    fn draw_fault_at_large(&mut self) -> Fault {
+        let dice = &mut self.dice.chaos;
+        let secs = Duration::from_secs;
+        let soon = dice.between(secs(1), secs(60));
+        let targets =
+            [CallTarget::Ec2Mutating, CallTarget::KubernetesWrite, CallTarget::NodeStatus, CallTarget::Attachment];
+        let target = targets[dice.below(4) as usize];
+        let kind = Kind::ALL[dice.below(Kind::ALL.len() as u64) as usize];
+        match dice.below(11) {
+            0 => Fault::ChangeLeader(OldLeader::Dies),
+            1 => Fault::ChangeLeader(OldLeader::LivesOn),
+            2 => Fault::RestartController,
+            3 => Fault::NextCall(target, CallFault::LoseReply),
+            4 => Fault::NextCall(target, CallFault::ApplyLate(soon + secs(9))),
+            5 => Fault::NextCall(target, CallFault::Duplicate(soon)),
+            6 => Fault::NextCall(target, CallFault::LoseRequest),
+            7 => Fault::StaleEc2Reads(secs(10)),
+            8 => Fault::StallWatch(None, soon),
+            9 => Fault::StallWatch(Some(kind), soon),
+            _ => Fault::Relist(kind),
         }
     }
 }

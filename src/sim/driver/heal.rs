@@ -16,7 +16,7 @@ impl<C: Commander> Driver<C> {
         self.chaos = None;
         self.call_faults.clear();
         self.options.call_faults = CallFaultRates::default();
-        self.queue.retain(|_, due| !matches!(due, Due::Fault(_) | Due::Chaos | Due::Move));
+        self.queue.retain(|_, due| !matches!(due, Due::Fault(_) | Due::Chaos | Due::ChaosAtLarge | Due::Move));
         self.queue.retain(|_, due| *due != Due::FreshReads);
         self.ec2.heal();
         for process in &mut self.processes {

@@ -1,6 +1,6 @@
 //! Keeps the checkers' world like the models: only the entries that a step changed are renewed, and named.
 
-use super::{Commander, Driver};
+use super::{Commander, Driver, Due};
 use crate::controller::event::Object;
 use crate::model::attachment::VolumeAttachment;
 use crate::model::claim::{PersistentVolume, PersistentVolumeSource};
@@ -55,8 +55,13 @@ impl<C: Commander> Driver<C> {
         };
         let (state, zone) = (instance.state().clone(), instance.zone().clone());
         let limit = self.ec2.options().limits(instance.instance_type()).attachments as usize;
-        if matches!(state, InstanceState::Running | InstanceState::Stopped) {
+        if matches!(state, InstanceState::Running | InstanceState::Stopped | InstanceState::Terminated) {
             self.changing.remove(id);
+        }
+        if state == InstanceState::Terminated {
+            // Some day EC2 shows it no longer.
+            let later = self.now.monotonic + self.options.ec2.terminated_visible;
+            self.schedule_due(later, Due::LookAgain(id.clone()));
         }
         let before = self.world.instances.get(id).map(|entry| entry.state.clone());
         if before.as_ref() == Some(&state) {

@@ -77,10 +77,14 @@ enum Due {
     StartProcess,
     /// A scheduled fault or action.
     Fault(Fault),
+    /// EC2 may show a terminated instance no longer.
+    LookAgain(InstanceId),
     /// EC2's reads are as fresh again as they ever are.
     FreshReads,
-    /// Chance draws the next fault.
+    /// Chance draws the next fault of a node or a volume.
     Chaos,
+    /// Chance draws the next fault of attachd, its calls or its watches.
+    ChaosAtLarge,
     /// Chance moves the next pod.
     Move,
 }
@@ -313,7 +317,13 @@ impl<C: Commander> Driver<C> {
         let planned = self.queue.values().any(|due| {
             matches!(
                 due,
-                Due::Fault(_) | Due::Chaos | Due::Move | Due::Takeover(_) | Due::GuardEnds(_) | Due::StartProcess
+                Due::Fault(_)
+                    | Due::Chaos
+                    | Due::ChaosAtLarge
+                    | Due::Move
+                    | Due::Takeover(_)
+                    | Due::GuardEnds(_)
+                    | Due::StartProcess
             )
         });
         !planned
@@ -398,8 +408,10 @@ impl<C: Commander> Driver<C> {
             Due::Exit(number) => self.exit(number),
             Due::StartProcess => self.start_process(),
             Due::Fault(fault) => self.inject(fault),
+            Due::LookAgain(instance) => self.mirror_instance(&instance),
             Due::FreshReads => self.ec2.inject(Ec2Fault::StaleReads(self.options.ec2.staleness)),
             Due::Chaos => self.draw_chaos(),
+            Due::ChaosAtLarge => self.draw_chaos_at_large(),
             Due::Move => self.draw_move(),
         }
     }

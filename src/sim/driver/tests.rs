@@ -334,7 +334,7 @@ fn the_checkers_world_stays_like_the_models_through_chaos() {
         let mut bench = Bench::new(seed);
         bench.attach_by_the_book();
         let every = (secs(5), secs(30));
-        bench.driver.begin_chaos(ChaosOptions { every, move_every: Some(every) });
+        bench.driver.begin_chaos(ChaosOptions { every, at_large_every: every, move_every: Some(every) });
         bench.run(3600);
         let (driver, world) = (&bench.driver, bench.driver.world());
         assert!(driver.api.nodes().eq(world.nodes.values()), "seed {seed}");
@@ -357,7 +357,8 @@ fn the_same_seed_is_the_same_run_and_another_is_not() {
     let run = |seed| {
         let mut bench = Bench::new(seed);
         bench.attach_by_the_book();
-        bench.driver.begin_chaos(ChaosOptions { every: (secs(5), secs(60)), move_every: None });
+        let every = (secs(5), secs(60));
+        bench.driver.begin_chaos(ChaosOptions { every, at_large_every: every, move_every: None });
         bench.run(1800);
         (bench.driver.take_trace(), bench.driver.steps())
     };

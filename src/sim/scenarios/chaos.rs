@@ -9,6 +9,9 @@ use crate::sim::driver::{CallFaultRates, ChaosOptions, DriverOptions};
 const MOVED_EVERY: Duration = Duration::from_secs(3600);
 /// Each node is hit by a fault about that often.
 const HIT_EVERY: Duration = Duration::from_secs(1800);
+/// attachd itself, its calls or its watches are hit about that often, however large the world: a leader change about
+/// every eleven minutes.
+const HIT_AT_LARGE_EVERY: Duration = Duration::from_secs(180);
 /// Of a million calls so many meet each kind of fault.
 const CALLS_HIT: u32 = 2_000;
 
@@ -20,6 +23,10 @@ pub(super) fn script(stage: &mut Stage) {
     stage.add_workloads(BOUND_AT);
     let (nodes, volumes) = (stage.nodes.len() as u32, stage.volumes.max(1));
     let about = |every: Duration| (every / 4, every + every * 3 / 4);
-    let options = ChaosOptions { every: about(HIT_EVERY / nodes), move_every: Some(about(MOVED_EVERY / volumes)) };
+    let options = ChaosOptions {
+        every: about(HIT_EVERY / nodes),
+        at_large_every: about(HIT_AT_LARGE_EVERY),
+        move_every: Some(about(MOVED_EVERY / volumes)),
+    };
     stage.driver.begin_chaos_after(BEGINS_AT, options);
 }
