@@ -138,7 +138,14 @@ fn absorb_sight(store: &mut Store, id: &AwsVolumeId, sight: Sight, began: Monoto
         let still =
             store.volumes.get(&key).and_then(|v| v.readings.last_seen()).and_then(|v| attachment_on(v, &instance));
         if still.is_none() {
-            store.ctx.syncer.instances.record(&instance).devices.attachment_gone(id);
+            let devices = &mut store.ctx.syncer.instances.record(&instance).devices;
+            devices.attachment_gone(id);
+            // A VolumeAttachment that still records the name keeps it, or two of one node would share a device path.
+            let slots = store.volumes.get(&key).into_iter().flat_map(|volume| volume.slots.values());
+            let mut records = slots.filter(|slot| slot.object.is_some()).filter_map(|slot| slot.recorded.as_ref());
+            if let Some(recorded) = records.find(|recorded| recorded.instance == instance) {
+                devices.reserve(id, recorded.device.clone(), None);
+            }
         }
     }
 }

@@ -337,6 +337,10 @@ fn place(store: &mut Store, key: AttachmentKey, attachment: VolumeAttachment, ge
     store.attachments.insert(attachment.name.clone(), indexed);
     let slot = store.volumes.entry(key.volume.clone()).or_default().slots.entry(key.node.clone()).or_default();
     reconciler::observe(slot, attachment, lease_start, now.wall);
+    if let (Some(recorded), Some(id)) = (&slot.recorded, key.volume.aws_volume_id()) {
+        let devices = &mut store.ctx.syncer.instances.record(&recorded.instance).devices;
+        devices.reserve(&id, recorded.device.clone(), None);
+    }
     let record = store.ctx.nodes.entry(key.node.clone()).or_default();
     record.volumes.insert(key.volume);
     let by_another = is_new && !expected && !listed && !ours && driver_is_ebs;
