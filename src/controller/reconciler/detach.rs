@@ -121,8 +121,10 @@ pub fn end(slot: &mut Slot, work: &mut Work<'_>) {
     let Some(object) = slot.object.clone() else { return close(slot, work) };
     let finalizer = object.driver.attacher_finalizer();
     if !object.finalizers.iter().any(|f| *f == finalizer) {
-        // Somebody else's finalizer keeps it: nothing of ours is left to do.
-        return close(slot, work);
+        // Somebody else's finalizer keeps it: nothing of ours is left to do, but its name is taken until it goes.
+        slot.finish_asked = true;
+        work.unwish();
+        return slot.block(BlockedReason::Terminating, now);
     }
     let finalizers = object.finalizers.iter().filter(|f| **f != finalizer).cloned().collect();
     let call = KubernetesCall::SetAttachmentFinalizers {
