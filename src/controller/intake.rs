@@ -122,8 +122,8 @@ fn dirty_everything(store: &mut Store) {
     store.ctx.dirty_nodes.extend(store.ctx.nodes.keys().cloned());
 }
 
-/// Leading begins: everything is looked at.
-pub fn leading_began(store: &mut Store) {
+/// Leading begins, or every watch has synced: everything is looked at.
+pub fn everything_known(store: &mut Store) {
     dirty_everything(store);
 }
 
@@ -336,10 +336,15 @@ fn place(store: &mut Store, key: AttachmentKey, attachment: VolumeAttachment, ge
     volume.listed_only.remove(&key.node);
     store.attachments.insert(attachment.name.clone(), indexed);
     let slot = store.volumes.entry(key.volume.clone()).or_default().slots.entry(key.node.clone()).or_default();
+    let replaced = slot.object.as_ref().is_some_and(|known| known.uid != attachment.uid);
     reconciler::observe(slot, attachment, lease_start, now.wall);
     if let (Some(recorded), Some(id)) = (&slot.recorded, key.volume.aws_volume_id()) {
         let devices = &mut store.ctx.syncer.instances.record(&recorded.instance).devices;
         devices.reserve(&id, recorded.device.clone(), None);
+    }
+    if replaced {
+        // What was wished for the one before is not this one's.
+        store.ctx.unwish(&key.node, &key.volume.unique_name());
     }
     let record = store.ctx.nodes.entry(key.node.clone()).or_default();
     record.volumes.insert(key.volume);

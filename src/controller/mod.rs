@@ -54,6 +54,8 @@ use timer::{TimerKey, Timers};
 #[derive(Debug)]
 pub struct Controller {
     store: Store,
+    /// Whether every watch had synced in the last plan.
+    was_synced: bool,
 }
 
 /// When the core wants to be planned again, and why.
@@ -88,7 +90,7 @@ impl Controller {
             dirty_volumes: BTreeSet::new(),
             dirty_nodes: BTreeSet::new(),
         };
-        Self { store: Store::new(ctx) }
+        Self { store: Store::new(ctx), was_synced: false }
     }
 
     /// The settings it was made with.
@@ -123,7 +125,7 @@ impl Controller {
             ctx.leading_since = None;
         } else if lease_start != before {
             ctx.leading_since = Some(ctx.now);
-            intake::leading_began(&mut self.store);
+            intake::everything_known(&mut self.store);
         }
     }
 
@@ -138,11 +140,21 @@ impl Controller {
             };
         }
         self.take_desired();
+        self.take_sync();
         self.drive_dirty();
         while let Some(target) = self.next_turn() {
             self.take_turn(target);
             self.drive_dirty();
         }
+    }
+
+    /// The last watch has synced, whichever it was: everything is looked at.
+    fn take_sync(&mut self) {
+        let synced = self.store.ctx.is_synced();
+        if synced && !self.was_synced {
+            intake::everything_known(&mut self.store);
+        }
+        self.was_synced = synced;
     }
 
     fn take_desired(&mut self) {

@@ -72,6 +72,12 @@ impl Readings {
         }
     }
 
+    /// A lease was got at `at`: a read from before is none (rule 11).
+    pub fn lease_got(&mut self, at: Monotonic, policy: &Policy) {
+        self.invalidate(at, policy);
+        self.read_once &= self.last_began > at || !policy.holds(Rule::ReadsAfterCalls);
+    }
+
     /// What the newest read shows, if it counts.
     pub fn current(&self) -> Option<&Sight> {
         if self.agreeing == 0 { None } else { self.sight.as_ref() }

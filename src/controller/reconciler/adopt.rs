@@ -34,8 +34,16 @@ pub fn observe(slot: &mut Slot, object: VolumeAttachment, lease_start: Option<Mo
     let made_here = slot.object.is_none() && slot.recorded.is_some() && slot.recorded == records;
     if !is_known && !made_here {
         let confirmed = slot.confirmed.take().filter(|_| slot.recorded.is_some() && slot.recorded == records);
+        let earlier = slot.recorded.take().filter(|earlier| {
+            // One that another writer made with the name only: what this process recorded before it tells what is
+            // attached under it (rule 9).
+            let other = object.instance().is_some_and(|instance| instance != earlier.instance);
+            object.driver.is_ebs() && records.is_none() && !other && !slot.finish_asked
+        });
         slot.forget_object();
         slot.confirmed = confirmed;
+        slot.ever_attached = earlier.is_some();
+        slot.recorded = earlier;
         slot.inherited_until = lease_start.map(|start| start + DEAD_AFTER);
     }
     slot.vanished = false;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::holders;
 use super::work::Work;
-use crate::controller::actual::in_flight::{AttachSend, CallEnd, CallKind};
+use crate::controller::actual::in_flight::{AttachSend, CallEnd, CallKind, InFlightCall};
 use crate::controller::actual::in_use::{Mark, mark};
 use crate::controller::actual::nodes::{Identity, Wish};
 use crate::controller::actual::readings::Sight;
@@ -189,6 +189,11 @@ fn confirm(slot: &mut Slot, work: &mut Work<'_>) -> Option<Confirmation> {
         return None;
     }
     if volume.attachments.len() > 1 && !volume.multi_attach_enabled {
+        return None;
+    }
+    // A DetachVolume that may land yet would take it away again (rule 7).
+    let leaves = |call: &InFlightCall| call.kind == CallKind::Detach && call.instance == recorded.instance;
+    if work.volume.calls.iter().any(leaves) && work.ctx.policy.holds(Rule::SameInstanceWaits) {
         return None;
     }
     match &slot.attach_sent {

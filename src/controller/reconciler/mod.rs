@@ -85,7 +85,7 @@ pub fn reconcile(key: &VolumeKey, volume: &mut Volume, ctx: &mut Context) {
 /// Calls that died end now; the reads before the guard prove nothing.
 fn expire(key: &VolumeKey, volume: &mut Volume, ctx: &mut Context) {
     if let Some(start) = ctx.lease_start() {
-        volume.readings.invalidate(start, &ctx.policy);
+        volume.readings.lease_got(start, &ctx.policy);
     }
     let now = ctx.now.monotonic;
     for slot in volume.slots.values_mut() {
@@ -170,7 +170,8 @@ fn advance(slot: &mut Slot, work: &mut Work<'_>, wanted: Option<&Wanted>, turn: 
         return;
     }
     let Some(_) = work.id else { return advance_other(slot, work, wanted, turn) };
-    if !adopt::complete(slot, work) && slot.recorded.is_none() {
+    // Nothing is done under a VolumeAttachment before it says what was done (G4).
+    if !adopt::complete(slot, work) {
         return;
     }
     if slot.write.is_some() {

@@ -237,6 +237,10 @@ fn seen(slot: &mut Slot, work: &mut Work<'_>, object: Option<crate::model::attac
     match object {
         Some(object) => {
             if !work.volume.ended.contains(&object.uid) {
+                if slot.object.as_ref().is_some_and(|known| known.uid != object.uid) {
+                    // What was wished for the one before is not this one's.
+                    work.unwish();
+                }
                 adopt::observe(slot, object, work.ctx.lease_start(), wall);
             }
         }
