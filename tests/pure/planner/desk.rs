@@ -67,7 +67,8 @@ pub struct Sent {
 }
 
 impl Sent {
-    fn is_mutation(&self) -> bool {
+    /// Whether it changes anything; an Event does not.
+    pub fn is_mutation(&self) -> bool {
         match &self.command.call {
             Call::Ec2(call) => call.is_mutating(),
             Call::Kubernetes(call) => call.is_mutating() && !self.text.starts_with("event "),

@@ -2,16 +2,20 @@
 
 use std::collections::BTreeSet;
 
+use attachd::controller::command::{KubernetesCall, NewAttachment};
 use attachd::controller::event::Kind;
-use attachd::model::attachment::VolumeAttachment;
-use attachd::model::ids::{BootId, DriverName, InstanceType, PodKey, ProviderId, Uid};
+use attachd::model::attachment::{NewAttachmentSource, VolumeAttachment};
+use attachd::model::ids::{AttachmentKey, BootId, DriverName, InstanceType, PodKey, ProviderId, Uid};
 use attachd::model::node::{CsiNode, Node};
+use attachd::model::outcome::CallResult;
 use attachd::model::volume::AttachmentState;
 use attachd::sim::api_server::{KubeletStatus, NewNode};
 use attachd::sim::checkers::world::Actor;
 
+use smol_str::SmolStr;
+
 use super::desk::{Desk, persistent_volume, s};
-use super::short::{attachment, claim_key, instance, listed, node, pv_name, volume, zone};
+use super::short::{attachment, claim_key, instance, key, listed, node, pv_name, volume, zone};
 
 pub fn pod_key(name: &str) -> PodKey {
     PodKey::new("ns", name)
@@ -145,6 +149,49 @@ impl Desk {
 
     pub fn strip_va(&mut self, v: &str, n: &str) {
         assert!(self.api.strip_finalizers_by_hand(&attachment(v, n)));
+    }
+
+    /// Another writer makes the VolumeAttachment: name and spec only, as kube-controller-manager does.
+    pub fn make_va(&mut self, v: &str, n: &str) {
+        let key = AttachmentKey { volume: key(v), node: node(n) };
+        let source = NewAttachmentSource::PersistentVolume(pv_name(v));
+        self.write(&KubernetesCall::CreateAttachment(NewAttachment { key, source, recorded: None }));
+    }
+
+    /// Another writer adds a finalizer to the VolumeAttachment.
+    pub fn finalize_va(&mut self, v: &str, n: &str, finalizer: &str) {
+        let va = self.va(v, n).unwrap().clone();
+        let finalizers = va.finalizers.iter().cloned().chain([finalizer.into()]).collect();
+        let (name, uid, resource_version) = (va.name, va.uid, va.resource_version);
+        self.write(&KubernetesCall::SetAttachmentFinalizers { name, uid, resource_version, finalizers });
+    }
+
+    /// Another writer changes something of the VolumeAttachment that says nothing to the core.
+    pub fn annotate_va(&mut self, v: &str, n: &str) {
+        assert!(self.api.annotate_unmounted_by_hand(&attachment(v, n), &BootId::new("of-no-machine")));
+    }
+
+    fn set_pv_finalizers(&mut self, v: &str, finalizers: Vec<SmolStr>) {
+        let pv = self.api.persistent_volume(&pv_name(v)).unwrap().clone();
+        let (name, uid, resource_version) = (pv.name, pv.uid, pv.resource_version);
+        self.write(&KubernetesCall::SetPersistentVolumeFinalizers { name, uid, resource_version, finalizers });
+    }
+
+    /// A person strips every finalizer of the PersistentVolume.
+    pub fn strip_pv(&mut self, v: &str) {
+        self.set_pv_finalizers(v, Vec::new());
+    }
+
+    /// Another writer changes the PersistentVolume.
+    pub fn annotate_pv(&mut self, v: &str) {
+        let pv = self.api.persistent_volume(&pv_name(v)).unwrap();
+        let finalizers = pv.finalizers.iter().cloned().chain(["somebody/else".into()]).collect();
+        self.set_pv_finalizers(v, finalizers);
+    }
+
+    fn write(&mut self, call: &KubernetesCall) {
+        let result = self.api.call(self.now, Actor::Person, call);
+        assert!(matches!(result, CallResult::Done(_)), "{result:?}");
     }
 
     /// A person attaches at the console.

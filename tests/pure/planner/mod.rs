@@ -4,6 +4,9 @@ mod desk;
 mod hands;
 mod short;
 
+mod conflicts;
+mod contract;
+mod crash;
 mod moves;
 mod unsafe_forced;
 mod unsafe_released;
