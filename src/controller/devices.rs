@@ -200,6 +200,11 @@ impl DeviceTable {
         }
     }
 
+    /// Whether the volume itself may not have the name again.
+    pub fn is_blocked(&self, volume: &AwsVolumeId, device: &DeviceName) -> bool {
+        self.blocked.get(volume).is_some_and(|blocked| blocked.slots.contains(device.slot()))
+    }
+
     /// Volumes with names that are blocked.
     pub fn blocked(&self) -> impl Iterator<Item = (&AwsVolumeId, &Blocked)> {
         self.blocked.iter()

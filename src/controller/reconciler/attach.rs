@@ -304,7 +304,9 @@ pub fn choose_device(slot: &mut Slot, work: &mut Work<'_>, instance: &InstanceId
     let id = work.id?;
     unblock_unmounted(work, instance);
     let devices = &mut work.ctx.syncer.instances.record(instance).devices;
-    if let Some(reserved) = devices.reserved(id).filter(|device| !slot.tried.contains(device)) {
+    if let Some(reserved) =
+        devices.reserved(id).filter(|device| !slot.tried.contains(device) && !devices.is_blocked(id, device))
+    {
         return Some(reserved.clone());
     }
     match devices.reserve_next(id, cards, &slot.tried, now) {

@@ -7,7 +7,7 @@
 use super::attach;
 use super::detach;
 use super::work::Work;
-use crate::controller::actual::slot::{DetachSent, Heal, LeaveStep, Origin, Slot, WriteKind};
+use crate::controller::actual::slot::{Confirmation, DetachSent, Heal, LeaveStep, Origin, Slot, WriteKind};
 use crate::controller::command::KubernetesCall;
 use crate::controller::event::Role;
 use crate::controller::policy::Rule;
@@ -56,6 +56,11 @@ fn relist_then_remove(slot: &mut Slot, work: &mut Work<'_>) {
     let now = work.now().monotonic;
     if work.node_of(slot).is_none() {
         return slot.block(BlockedReason::NodeGone, now);
+    }
+    if let (None, Some(attachment), Some(recorded)) = (&slot.confirmed, work.shown(slot), &slot.recorded) {
+        // A refused DetachVolume had left it unsure; consistent reads show it attached.
+        let device = attachment.device.clone().unwrap_or_else(|| recorded.device.clone());
+        slot.confirmed = Some(Confirmation { device, attach_time: attachment.attach_time, at: now });
     }
     if slot.unlisted {
         let acknowledged = work.record().is_some_and(|record| {

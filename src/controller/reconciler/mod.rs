@@ -320,6 +320,8 @@ fn report_wait(slot: &Slot, work: &mut Work<'_>) {
                 work.ctx.wake_volume(work.key, due, "multi-attach is news");
             }
         }
+        // One read may be old, or show what our own call just made.
+        BlockedReason::HeldByUnknownAttachment { .. } if !work.volume.readings.are_consistent() => {}
         BlockedReason::ZoneMismatch { .. }
         | BlockedReason::AccessMode(_)
         | BlockedReason::IdentityMismatch
