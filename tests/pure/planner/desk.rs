@@ -36,7 +36,7 @@ pub const fn s(seconds: u64) -> Duration {
 /// How a command is answered other than honestly.
 #[derive(Clone, Debug)]
 pub enum Reply {
-    /// Not yet: the test answers by [`Desk::release`].
+    /// Not yet: the test answers by [`Desk::release_honestly`].
     Hold,
     /// With this result, and without any effect.
     Is(CallResult),
@@ -222,24 +222,12 @@ impl Desk {
         self.scripts.push((prefix.to_owned(), reply));
     }
 
-    /// Answers the command held longest whose text begins so.
-    pub fn release(&mut self, prefix: &str, reply: Reply) {
-        let at = self.held.iter().position(|(_, _, text)| text.starts_with(prefix));
-        let Some(at) = at else { panic!("nothing held begins with {prefix:?}\n{}", self.story()) };
-        let (began, command, _) = self.held.remove(at);
-        self.carry(began, command, Some(reply));
-    }
-
-    /// Answers it honestly.
+    /// Answers the command held longest whose text begins so, honestly.
     pub fn release_honestly(&mut self, prefix: &str) {
         let at = self.held.iter().position(|(_, _, text)| text.starts_with(prefix));
         let Some(at) = at else { panic!("nothing held begins with {prefix:?}\n{}", self.story()) };
         let (began, command, _) = self.held.remove(at);
         self.carry(began, command, None);
-    }
-
-    pub fn holds(&self, prefix: &str) -> bool {
-        self.held.iter().any(|(_, _, text)| text.starts_with(prefix))
     }
 
     /// Watch events of this kind are kept back.

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use attachd::controller::command::{KubernetesCall, NewAttachment};
 use attachd::controller::event::Kind;
 use attachd::model::attachment::{NewAttachmentSource, VolumeAttachment};
-use attachd::model::ids::{AttachmentKey, BootId, DriverName, InstanceType, PodKey, ProviderId, Uid};
+use attachd::model::claim::{PersistentVolume, PersistentVolumeSource};
+use attachd::model::ids::{AttachmentKey, BootId, DriverName, InstanceType, PodKey, ProviderId, Uid, Zone};
 use attachd::model::node::{CsiNode, Node};
 use attachd::model::outcome::CallResult;
 use attachd::model::volume::AttachmentState;
@@ -24,18 +25,27 @@ pub fn pod_key(name: &str) -> PodKey {
 impl Desk {
     /// A running instance, its Node (Ready) and its CSINode.
     pub fn add_node(&mut self, n: &str, i: &str) {
+        self.add_node_in(n, i, zone());
+    }
+
+    /// The same, in another zone.
+    pub fn add_node_in(&mut self, n: &str, i: &str, zone: Zone) {
         if self.ec2.instance(&instance(i)).is_none() {
-            self.ec2.add_running_instance(self.now, instance(i), InstanceType::new("m7i.48xlarge"), zone());
+            self.ec2.add_running_instance(self.now, instance(i), InstanceType::new("m7i.48xlarge"), zone.clone());
         }
-        self.register(n, i);
+        self.register_in(n, i, zone);
         self.csi(n, i);
     }
 
     /// The kubelet of `i` registers the Node `n` and is Ready.
     pub fn register(&mut self, n: &str, i: &str) {
-        let provider_id = ProviderId::parse(&format!("aws:///{}/{}", zone(), instance(i))).unwrap();
+        self.register_in(n, i, zone());
+    }
+
+    fn register_in(&mut self, n: &str, i: &str, zone: Zone) {
+        let provider_id = ProviderId::parse(&format!("aws:///{zone}/{}", instance(i))).unwrap();
         let boot_id = BootId::new(format!("boot-of-{i}"));
-        self.api.register_node(self.now, &NewNode { name: node(n), provider_id, zone: zone(), boot_id });
+        self.api.register_node(self.now, &NewNode { name: node(n), provider_id, zone, boot_id });
         self.ready(n);
     }
 
@@ -55,6 +65,23 @@ impl Desk {
     pub fn add_multi_attach_volume(&mut self, v: &str) {
         self.ec2.add_available_volume(self.now, volume(v), zone(), true);
         self.api.create_bound_claim(&claim_key(v), persistent_volume(v));
+    }
+
+    /// A PersistentVolume and a claim of a volume that EC2 does not have.
+    pub fn add_claim_without_volume(&mut self, v: &str) {
+        self.api.create_bound_claim(&claim_key(v), persistent_volume(v));
+    }
+
+    /// A PersistentVolume and a claim, named after `name`, of the volume `v`.
+    pub fn add_second_claim(&mut self, name: &str, v: &str) {
+        let pv = PersistentVolume { name: pv_name(name), ..persistent_volume(v) };
+        self.api.create_bound_claim(&claim_key(name), pv);
+    }
+
+    /// A PersistentVolume and a claim, named after `name`, with an in-tree source.
+    pub fn add_in_tree_claim(&mut self, name: &str, spelled: &str) {
+        let source = PersistentVolumeSource::InTreeEbs(spelled.into());
+        self.api.create_bound_claim(&claim_key(name), PersistentVolume { source, ..persistent_volume(name) });
     }
 
     /// A pod bound to a node.

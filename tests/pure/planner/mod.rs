@@ -4,9 +4,14 @@ mod desk;
 mod hands;
 mod short;
 
+mod attach;
 mod conflicts;
 mod contract;
 mod crash;
+mod device;
+mod input;
+mod leaks;
 mod moves;
+mod names;
 mod unsafe_forced;
 mod unsafe_released;
