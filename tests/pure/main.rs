@@ -5,6 +5,7 @@
 mod checkers;
 mod house;
 mod imports;
+mod placed;
 mod planner;
 mod simulate;
 mod source;

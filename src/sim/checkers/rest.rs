@@ -143,7 +143,9 @@ impl<'a> Rest<'a> {
         let taken = self.world.volumes.values().flat_map(|v| &v.attachments).filter(on_it).count();
         let key = AttachmentKey { volume: VolumeKey::ebs(id), node: node.name.clone() };
         // Lost behind our back, or with its machine: found by the idle sweep and by instance states, not at once.
-        let lost = self.world.attachments.get(&AttachmentName::of(&key)).is_some_and(|object| object.status.attached);
+        let lost = self.world.attachments.get(&AttachmentName::of(&key)).is_some_and(|object| {
+            object.status.attached || object.instance().is_some_and(|instance| !self.is_running(&instance))
+        });
         let free = taken < machine.volume_limit && !is_marked(node, &key.volume) && !lost;
         volume.zone == machine.zone && free && !self.is_being_deleted(id)
     }

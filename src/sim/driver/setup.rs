@@ -48,8 +48,18 @@ impl<C: Commander> Driver<C> {
 
     /// Adds a volume with its PersistentVolume and claim, and a workload that wants it on `node` after `delay`.
     pub fn add_workload(&mut self, name: &str, node: &NodeName, delay: Duration) -> AwsVolumeId {
+        self.add_workload_of(name, node, delay, false)
+    }
+
+    /// The same with a volume that EC2 would attach to several instances, used ReadWriteOnce with a file system: nobody
+    /// but attachd keeps it on one.
+    pub fn add_multi_attach_workload(&mut self, name: &str, node: &NodeName, delay: Duration) -> AwsVolumeId {
+        self.add_workload_of(name, node, delay, true)
+    }
+
+    fn add_workload_of(&mut self, name: &str, node: &NodeName, delay: Duration, multi_attach: bool) -> AwsVolumeId {
         let volume = self.ec2.new_volume_id();
-        self.ec2.add_available_volume(self.now, volume.clone(), Zone::new(ZONE), false);
+        self.ec2.add_available_volume(self.now, volume.clone(), Zone::new(ZONE), multi_attach);
         let claim = format!("data-{name}");
         self.api
             .create_bound_claim(&ClaimKey::new("default", claim.clone()), ebs_volume(&format!("pv-{name}"), &volume));

@@ -23,14 +23,16 @@ pub struct SmallWorld {
     pub name: &'static str,
     /// What happens in it, in one line.
     pub sentence: &'static str,
+    volume: fn(&mut Driver, &str, &NodeName, Duration) -> AwsVolumeId,
     script: fn(&mut Driver, &AwsVolumeId, &[NodeName; 2]),
 }
 
 /// Every small world.
-static ALL: [SmallWorld; 7] = [
+static ALL: [SmallWorld; 8] = [
     SmallWorld {
         name: "move",
         sentence: "the pod is deleted on n1 and made again on n2",
+        volume: Driver::add_workload,
         script: |driver, volume, [_, n2]| {
             driver.schedule(HAPPENS_AT, Fault::MovePod(volume.clone(), n2.clone()));
         },
@@ -38,6 +40,16 @@ static ALL: [SmallWorld; 7] = [
     SmallWorld {
         name: "overlap",
         sentence: "the next pod is made on n2 while the one on n1 still ends: both want the volume",
+        volume: Driver::add_workload,
+        script: |driver, volume, [_, n2]| {
+            driver.apps_mut().set_replacement(Replacement::AtOnce);
+            driver.schedule(HAPPENS_AT, Fault::MovePod(volume.clone(), n2.clone()));
+        },
+    },
+    SmallWorld {
+        name: "multi-attach",
+        sentence: "as overlap, with a ReadWriteOnce volume that EC2 would attach to both nodes",
+        volume: Driver::add_multi_attach_workload,
         script: |driver, volume, [_, n2]| {
             driver.apps_mut().set_replacement(Replacement::AtOnce);
             driver.schedule(HAPPENS_AT, Fault::MovePod(volume.clone(), n2.clone()));
@@ -46,6 +58,7 @@ static ALL: [SmallWorld; 7] = [
     SmallWorld {
         name: "delete",
         sentence: "the workload is scaled to zero, and to one again half a minute later",
+        volume: Driver::add_workload,
         script: |driver, volume, _| {
             driver.schedule(HAPPENS_AT, Fault::ScaleWorkload(volume.clone(), false));
             driver.schedule(HAPPENS_AT + Duration::from_secs(30), Fault::ScaleWorkload(volume.clone(), true));
@@ -54,6 +67,7 @@ static ALL: [SmallWorld; 7] = [
     SmallWorld {
         name: "force-delete",
         sentence: "the pod on n1 is force-deleted (its container runs on) and made again on n2",
+        volume: Driver::add_workload,
         script: |driver, volume, [_, n2]| {
             driver.schedule(HAPPENS_AT, Fault::MovePod(volume.clone(), n2.clone()));
             driver.schedule(HAPPENS_AT, Fault::ForceDeletePod(volume.clone()));
@@ -62,11 +76,13 @@ static ALL: [SmallWorld; 7] = [
     SmallWorld {
         name: "recreate",
         sentence: "the pod is deleted and made again on the same node",
+        volume: Driver::add_workload,
         script: |driver, volume, _| driver.schedule(HAPPENS_AT, Fault::DeletePod(volume.clone())),
     },
     SmallWorld {
         name: "node-returns",
         sentence: "the Node object of n1 is deleted and registered again, then the pod moves to n2",
+        volume: Driver::add_workload,
         script: |driver, volume, [n1, n2]| {
             driver.schedule(HAPPENS_AT, Fault::ReplaceNodeObject(n1.clone()));
             let later = HAPPENS_AT + Duration::from_secs(40);
@@ -76,6 +92,7 @@ static ALL: [SmallWorld; 7] = [
     SmallWorld {
         name: "leader-change",
         sentence: "the pod moves to n2, and another replica becomes leader on the way",
+        volume: Driver::add_workload,
         script: |driver, volume, [_, n2]| {
             driver.schedule(HAPPENS_AT, Fault::MovePod(volume.clone(), n2.clone()));
             let soon = HAPPENS_AT + Duration::from_millis(1500);
@@ -114,7 +131,7 @@ impl SmallWorld {
         for node in &nodes {
             driver.add_node(node.as_str());
         }
-        let volume = driver.add_workload("a", &nodes[0], BOUND_AT);
+        let volume = (self.volume)(&mut driver, "a", &nodes[0], BOUND_AT);
         (self.script)(&mut driver, &volume, &nodes);
         (driver, volume)
     }
