@@ -7,10 +7,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::checkers::rest::{check_rest, check_silence};
+use super::checkers::rest::{check_never_throttled, check_rest, check_silence};
 use super::checkers::world::{CallCounts, News, World};
 use super::checkers::{Checker, Invariant, Violation};
-use super::driver::{Driver, Fault, Measures, TraceEntry};
+use super::driver::{CallFault, CallFaultRates, Driver, Fault, Measures, TraceEntry};
 use crate::model::time::Monotonic;
 
 /// The world is at rest when nothing but polls was sent for this long: longer than every back-off, every wait for calls
@@ -30,6 +30,8 @@ pub struct Run {
     eventful: bool,
     detached: u64,
     script_ends_by: Monotonic,
+    /// Whether no fault of this run throttles: then nobody ever should.
+    budgets_hold: bool,
 }
 
 /// What a run came to.
@@ -55,7 +57,16 @@ impl Run {
     /// A run that has not begun. Its script is over when the world is calm, and not later than after `script`.
     pub fn new(driver: Driver, script: Duration) -> Self {
         let script_ends_by = driver.now().monotonic + script;
-        Self { driver, checker: Checker::new(), violations: Vec::new(), eventful: false, detached: 0, script_ends_by }
+        let budgets_hold = driver.options().call_faults == CallFaultRates::default();
+        Self {
+            driver,
+            checker: Checker::new(),
+            violations: Vec::new(),
+            eventful: false,
+            detached: 0,
+            script_ends_by,
+            budgets_hold,
+        }
     }
 
     /// One step, and a look at what it did. `false`: nothing is left to be done, ever.
@@ -67,6 +78,9 @@ impl Run {
 
     /// Puts a fault in, now.
     pub fn inject(&mut self, fault: Fault) {
+        if matches!(fault, Fault::NextCall(_, CallFault::Throttle)) {
+            self.budgets_hold = false;
+        }
         self.driver.inject(fault);
         self.look();
     }
@@ -136,6 +150,9 @@ impl Run {
             watch(self);
         }
         self.violations.extend(check_silence(self.world(), &before));
+        if self.budgets_hold {
+            self.violations.extend(check_never_throttled(self.world()));
+        }
     }
 
     /// Steps until nothing but polls was sent for [`QUIET`]; tells it as a broken invariant if that never comes.

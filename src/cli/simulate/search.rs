@@ -20,8 +20,8 @@ use crate::sim::scenarios::small::SmallWorld;
 
 /// How often a search says where it is, so that it can be taken up again.
 const CHECKPOINT: u64 = 100;
-/// Second faults tried with each first one before a sabotage counts as not found.
-const SABOTAGE_SECONDS: usize = 20;
+/// Pairs of faults tried before a sabotage counts as not found; `--pairs` tries ten times as many.
+const SABOTAGE: Effort = Effort { firsts: 500, seconds: 40 };
 
 /// The Ith of N parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,10 +140,11 @@ pub(super) fn sabotage(options: &SimulateOptions, palette: Palette, out: &mut im
         bail!("no such rule; there are {}", names.join(", "));
     }
     let progress = Progress::of_runs(rules.len() as u64, 0);
+    let effort = Effort { firsts: SABOTAGE.firsts * if options.pairs { 10 } else { 1 }, ..SABOTAGE };
     let mut missed = 0;
     let mut found_all = Vec::new();
     for rule in rules {
-        let found = sabotage::search(rule, Effort { seconds: SABOTAGE_SECONDS }, |tried| {
+        let found = sabotage::search(rule, effort, |tried| {
             if tried.is_multiple_of(64) {
                 progress.say(format!("{rule:?}: {tried} runs"));
             }

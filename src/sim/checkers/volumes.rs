@@ -1,11 +1,17 @@
 //! What must hold of a volume's attachments in EC2: one holder, an intent written first, foreign ones left alone, and
 //! unlisted before they end.
 
+use std::time::Duration;
+
 use super::memory::Memory;
 use super::wanted::is_exclusive;
 use super::world::{Actor, Ec2Attachment, News, World};
 use super::{Findings, Invariant, Scope};
 use crate::model::ids::{AwsVolumeId, VolumeKey};
+
+/// What a person attaches by hand so shortly before our own call lands cannot be known in time: the read that call stands
+/// on was older, and may have been stale.
+const KNOWN_AFTER: Duration = Duration::from_secs(30);
 
 pub(super) fn check(memory: &mut Memory, world: &World, scope: &Scope, found: &mut Findings<'_>) {
     for id in &scope.volumes {
@@ -33,9 +39,17 @@ pub(super) fn check(memory: &mut Memory, world: &World, scope: &Scope, found: &m
 fn exclusive_volume_is_on_one_instance(world: &World, id: &AwsVolumeId, found: &mut Findings<'_>) {
     let Some(volume) = world.volumes.get(id) else { return };
     let newest = volume.attachments.iter().max_by_key(|attachment| attachment.generation);
-    let holds = volume.attachments.len() < 2
-        || newest.is_none_or(|newest| !newest.made_by.is_attachd())
-        || !is_exclusive(world, id);
+    let broken = newest.filter(|newest| newest.made_by.is_attachd()).is_some_and(|newest| {
+        let known_in_time = |other: &&Ec2Attachment| {
+            other.made_by != Actor::Person || newest.since.saturating_since(other.since) >= KNOWN_AFTER
+        };
+        volume
+            .attachments
+            .iter()
+            .filter(|other| other.generation != newest.generation)
+            .any(|other| known_in_time(&other))
+    });
+    let holds = !broken || !is_exclusive(world, id);
     found.judge(Invariant::ExclusiveVolumeOnOneInstance, holds, || {
         let instances: Vec<_> = volume.attachments.iter().map(|a| a.instance.as_str()).collect();
         (id.to_string(), format!("attached to {}", instances.join(" and ")))

@@ -13,7 +13,9 @@ use crate::sim::scenarios::small::SmallWorld;
 /// How far a search goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
-    /// How many second faults to try with each first one, spread evenly over all there are.
+    /// How many first faults to give a second one, spread evenly over all there are.
+    pub firsts: usize,
+    /// How many second faults to try with each first one, spread likewise.
     pub seconds: usize,
 }
 
@@ -42,7 +44,8 @@ pub fn search(rule: Rule, effort: Effort, progress: impl FnMut(u64)) -> Result<O
     if let Some(found) = search.first_of(singles.iter().cloned())? {
         return Ok(Some(found));
     }
-    for (index, single) in singles.into_iter().enumerate() {
+    let stride = singles.len().div_ceil(effort.firsts.max(1)).max(1);
+    for (index, single) in singles.into_iter().step_by(stride).enumerate() {
         let pairs = search.placements(single)?;
         let stride = pairs.len().div_ceil(effort.seconds.max(1)).max(1);
         // Each first fault begins elsewhere, so that together they reach every kind of second one.

@@ -174,6 +174,20 @@ mod exclusive_volume {
     }
 
     #[test]
+    fn over_one_made_by_hand_it_is_caught_once_that_could_be_known() {
+        let after = |seconds| {
+            let mut scene = Scene::at_rest();
+            scene.step(|w| {
+                w.volumes.get_mut(&v2()).unwrap().multi_attach_enabled = true;
+                attach_bare(w, &v2(), &i1(), 1, Actor::Person);
+            });
+            scene.step_after(Duration::from_secs(seconds), |w| attach(w, &v2(), &n2(), &i2(), 2))
+        };
+        assert_eq!(after(5), []);
+        assert_eq!(after(40), [Invariant::ExclusiveVolumeOnOneInstance]);
+    }
+
+    #[test]
     fn shared_or_by_hand_is_let_pass() {
         assert_eq!(attached_twice(AccessMode::ReadWriteMany, true, US), []);
         assert_eq!(attached_twice(AccessMode::ReadWriteOnce, false, Actor::Person), []);
