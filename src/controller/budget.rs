@@ -305,10 +305,10 @@ mod tests {
     fn a_bucket_left_alone_fills_to_its_burst_and_not_above() {
         let mut budget = budget();
         budget.advance(at(8_000));
-        assert_eq!(budget.level(BudgetClass::Detach), 50.0);
+        assert_eq!(budget.level(BudgetClass::Detach), 48.0);
         budget.advance(at(3_600_000));
-        assert_eq!(budget.level(BudgetClass::Detach), 50.0);
-        assert_eq!(drain(&mut budget, BudgetClass::Detach), 50);
+        assert_eq!(budget.level(BudgetClass::Detach), 48.0);
+        assert_eq!(drain(&mut budget, BudgetClass::Detach), 48);
     }
 
     #[test]

@@ -43,8 +43,9 @@ impl Default for Settings {
             force_detach: ForceDetach::Impaired,
             unmount_timeout: Duration::from_secs(6 * 60),
             unknown_attachments: UnknownAttachments::Report,
-            // EC2's default for an account and region: 50 and 5/s, shared by every caller.
-            ec2_mutating: Bucket { burst: 50, per_second: 5.0 },
+            // EC2's default for an account and region is 50 and 5/s, shared by every caller. Two tokens stay: a request
+            // that was quicker on the way than the first of its burst would find the last one not there yet.
+            ec2_mutating: Bucket { burst: 48, per_second: 5.0 },
             // A tenth of EC2's 20/s: the rest belongs to the others in the account.
             ec2_describe: Bucket { burst: 4, per_second: 2.0 },
             api_writes: Bucket { burst: 100, per_second: 50.0 },
