@@ -5,8 +5,8 @@
 //! Every day EC2 is ten times faster than the real one. At its real pace, or with its throttles out of the way:
 //!
 //! ```text
-//! ATTACHD_TEST_PACE=real        cargo test --test cluster moves -- --nocapture
-//! ATTACHD_TEST_PACE=unthrottled cargo test --test cluster moves -- --nocapture
+//! ATTACHD_TEST_PACE=real        cargo test --test cluster -- --nocapture moves quiet
+//! ATTACHD_TEST_PACE=unthrottled cargo test --test cluster -- --nocapture moves_everything
 //! ```
 
 use std::collections::BTreeSet;

@@ -1,7 +1,7 @@
 //! `attachd simulate`: the main job without any cluster. The real core against modelled EC2, API server, kubelets and
 //! people, in virtual time.
 //!
-//! Flow: options choose a scenario, a range of seeds or a search; [`timeline`] shows what happens, [`summary`] what it
+//! Flow: options choose a scenario, a range of seeds or a search; `timeline` shows what happens, `summary` what it
 //! came to. What goes to stdout depends on scenario, flags and seed alone; progress and this machine's timings go to
 //! stderr. Exit code 0: every invariant held; 1: one is broken, and the command that repeats the run is shown.
 
