@@ -135,6 +135,18 @@ impl Run {
         self.driver.take_trace()
     }
 
+    /// The whole run: the script, then rest. `watch` sees the run before the first step and after each. Ends early on the
+    /// first broken invariant.
+    pub fn play(&mut self, mut watch: impl FnMut(&mut Self)) {
+        watch(self);
+        while !self.is_broken() && !self.is_calm() && self.step() {
+            watch(self);
+        }
+        if !self.is_broken() {
+            self.come_to_rest(watch);
+        }
+    }
+
     /// After the last fault: heals, lets the world come to rest, compares, and listens for silence. `watch` sees the run
     /// after each step. Ends early on the first broken invariant: what follows from it says nothing new.
     pub fn come_to_rest(&mut self, mut watch: impl FnMut(&mut Self)) {

@@ -178,23 +178,15 @@ fn one(
     Ok(report.violations.is_empty())
 }
 
-/// Plays a scenario to its end. A scenario brings its own faults; they are healed when its script is over.
+/// Plays a scenario to its end; what could not be written ends the showing, and is told.
 fn play(mut run: Run, mut watch: impl FnMut(&mut Run) -> io::Result<()>) -> io::Result<Report> {
-    let mut written = watch(&mut run);
-    while written.is_ok() && !run.is_broken() && !run.is_calm() && run.step() {
-        written = watch(&mut run);
-    }
-    written?;
-    if !run.is_broken() {
-        let mut written = Ok(());
-        run.come_to_rest(|run| {
-            if written.is_ok() {
-                written = watch(run);
-            }
-        });
-        written?;
-    }
-    Ok(run.into_report())
+    let mut written = Ok(());
+    run.play(|run| {
+        if written.is_ok() {
+            written = watch(run);
+        }
+    });
+    written.map(|()| run.into_report())
 }
 
 /// One placement, shown as it goes.

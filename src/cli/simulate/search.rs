@@ -21,7 +21,7 @@ use crate::sim::scenarios::small::SmallWorld;
 /// How often a search says where it is, so that it can be taken up again.
 const CHECKPOINT: u64 = 100;
 /// Pairs of faults tried before a sabotage counts as not found; `--pairs` tries ten times as many.
-const SABOTAGE: Effort = Effort { firsts: 500, seconds: 40 };
+const SABOTAGE: Effort = Effort { seeds: 400, firsts: 500, seconds: 40 };
 
 /// The Ith of N parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,7 +152,7 @@ pub(super) fn sabotage(options: &SimulateOptions, palette: Palette, out: &mut im
         let name = format!("{rule:?}");
         match &found {
             Some(found) if !options.json => progress.aside(|| {
-                let line = format!("{} {name:<28} {:>7} runs  {}", palette.good("✓"), found.tried, found.specification);
+                let line = format!("{} {name:<28} {:>7} runs  {}", palette.good("✓"), found.tried, found.trial);
                 writeln!(out, "{line}\n{:31}{}", "", palette.dim(found.violation.invariant.sentence()))?;
                 out.flush()
             })?,
@@ -165,7 +165,7 @@ pub(super) fn sabotage(options: &SimulateOptions, palette: Palette, out: &mut im
         missed += u64::from(found.is_none());
         found_all.push(json!({
             "rule": name,
-            "placement": found.as_ref().map(|found| found.specification.to_string()),
+            "placement": found.as_ref().map(|found| found.trial.to_string()),
             "broken": found.as_ref().map(|found| found.violation.invariant.sentence()),
             "runs": found.as_ref().map(|found| found.tried),
         }));

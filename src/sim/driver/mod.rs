@@ -17,6 +17,7 @@ mod leadership;
 mod measure;
 mod mirror;
 mod options;
+mod preconditions;
 mod process;
 mod reason;
 mod send;

@@ -82,7 +82,10 @@ impl<C: Commander> Driver<C> {
         } else {
             match &command.call {
                 Call::Ec2(call) => self.ec2.call_as(self.now, &Caller::Leader(command.term), call),
-                Call::Kubernetes(call) => self.api.call(self.now, Writer::Attachd(command.term), call),
+                Call::Kubernetes(call) => {
+                    let call = super::preconditions::as_policy_has_it(call, &self.options.policy, &self.api);
+                    self.api.call(self.now, Writer::Attachd(command.term), &call)
+                }
             }
         };
         self.count_answer(&command.call, &result);

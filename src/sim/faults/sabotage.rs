@@ -1,47 +1,103 @@
 //! For each rule of the core: a run in which, without that rule, an invariant breaks. A rule whose sabotage is not found
 //! is not tested.
 //!
-//! Flow: [`search`] tries placements of one fault, then of two, over all small worlds, the core under test without the
-//! rule. The placements found are kept as tests. Must never weaken a checker to find, or a fault to miss.
+//! Flow: [`search`] tries placements of one fault over all small worlds, then chaos, then placements of two, the core
+//! under test without the rule. What is found is kept as tests. Must never weaken a checker to find, or a fault to miss.
+
+use std::fmt;
 
 use super::Specification;
 use super::placement::{PlacementError, Profile, run};
 use crate::controller::policy::{Policy, Rule};
 use crate::sim::checkers::Violation;
+use crate::sim::run::{Report, Run};
 use crate::sim::scenarios::small::SmallWorld;
+use crate::sim::scenarios::{Options, Scenario};
 
-/// How far a search goes.
+/// How far a search goes. First come all single faults, then chaos, then pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
+    /// How many seeds of chaos, from 1 on.
+    pub seeds: u64,
     /// How many first faults to give a second one, spread evenly over all there are.
     pub firsts: usize,
     /// How many second faults to try with each first one, spread likewise.
     pub seconds: usize,
 }
 
+/// A run in which something breaks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trial {
+    /// Faults placed in a small world.
+    Placed(Specification),
+    /// A seed of chaos in a world of [`CHAOS_NODES`] and [`CHAOS_VOLUMES`].
+    Chaos {
+        /// The seed.
+        seed: u64,
+    },
+}
+
+/// Nodes of the chaos tried.
+pub const CHAOS_NODES: u32 = 3;
+/// Volumes of the chaos tried: few, so that faults meet.
+pub const CHAOS_VOLUMES: u32 = 4;
+
+impl fmt::Display for Trial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Placed(specification) => specification.fmt(f),
+            Self::Chaos { seed } => {
+                write!(f, "chaos --seed {seed} --nodes {CHAOS_NODES} --volumes {CHAOS_VOLUMES}")
+            }
+        }
+    }
+}
+
+impl Trial {
+    /// Runs it and tells the first thing that broke.
+    pub fn run(&self, policy: &Policy) -> Result<Option<Violation>, PlacementError> {
+        let report = match self {
+            Self::Placed(specification) => run(specification, policy, false, |_| ())?,
+            Self::Chaos { seed } => chaos(*seed, policy),
+        };
+        Ok(report.and_then(|report| report.violations.into_iter().next()))
+    }
+}
+
+fn chaos(seed: u64, policy: &Policy) -> Option<Report> {
+    let scenario = Scenario::named("chaos")?;
+    let options = Options { seed, nodes: Some(CHAOS_NODES), volumes: Some(CHAOS_VOLUMES), trace: false };
+    let mut run = Run::new(scenario.start(&options, policy.clone()), scenario.lasts);
+    run.play(|_| ());
+    Some(run.into_report())
+}
+
 /// What breaks without a rule.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// Where the faults were put.
-    pub specification: Specification,
+    /// In which run.
+    pub trial: Trial,
     /// What broke.
     pub violation: Violation,
     /// Runs it took.
     pub tried: u64,
 }
 
-/// Looks for a placement that breaks an invariant without the rule. `progress` is told each run tried.
+/// Looks for a run that breaks an invariant without the rule, and none with it. `progress` is told each run tried.
 pub fn search(rule: Rule, effort: Effort, progress: impl FnMut(u64)) -> Result<Option<Found>, PlacementError> {
     let mut search = Search { policy: Policy::without([rule]), tried: 0, progress };
     let bare: Vec<Specification> = SmallWorld::ALL.iter().map(|world| Specification::bare(world.name)).collect();
-    if let Some(found) = search.first_of(bare.iter().cloned())? {
+    if let Some(found) = search.first_of(bare.iter().cloned().map(Trial::Placed))? {
         return Ok(Some(found));
     }
     let mut singles = Vec::new();
     for bare in bare {
         singles.extend(search.placements(bare)?);
     }
-    if let Some(found) = search.first_of(singles.iter().cloned())? {
+    if let Some(found) = search.first_of(singles.iter().cloned().map(Trial::Placed))? {
+        return Ok(Some(found));
+    }
+    if let Some(found) = search.first_of((1..=effort.seeds).map(|seed| Trial::Chaos { seed }))? {
         return Ok(Some(found));
     }
     let stride = singles.len().div_ceil(effort.firsts.max(1)).max(1);
@@ -50,11 +106,16 @@ pub fn search(rule: Rule, effort: Effort, progress: impl FnMut(u64)) -> Result<O
         let stride = pairs.len().div_ceil(effort.seconds.max(1)).max(1);
         // Each first fault begins elsewhere, so that together they reach every kind of second one.
         let some = pairs.into_iter().skip(index % stride).step_by(stride);
-        if let Some(found) = search.first_of(some)? {
+        if let Some(found) = search.first_of(some.map(Trial::Placed))? {
             return Ok(Some(found));
         }
     }
     Ok(None)
+}
+
+/// The first of some runs that breaks an invariant without the rule, and none with it.
+pub fn first_of(rule: Rule, trials: impl Iterator<Item = Trial>) -> Result<Option<Found>, PlacementError> {
+    Search { policy: Policy::without([rule]), tried: 0, progress: |_| () }.first_of(trials)
 }
 
 struct Search<P> {
@@ -68,19 +129,14 @@ impl<P: FnMut(u64)> Search<P> {
         Ok(Profile::of(specification, &self.policy)?.map(|profile| profile.placements()).unwrap_or_default())
     }
 
-    fn first_of(
-        &mut self,
-        specifications: impl Iterator<Item = Specification>,
-    ) -> Result<Option<Found>, PlacementError> {
-        for specification in specifications {
+    fn first_of(&mut self, trials: impl Iterator<Item = Trial>) -> Result<Option<Found>, PlacementError> {
+        for trial in trials {
             self.tried += 1;
             (self.progress)(self.tried);
-            let report = run(&specification, &self.policy, false, |_| ())?;
-            let Some(violation) = report.and_then(|report| report.violations.into_iter().next()) else { continue };
+            let Some(violation) = trial.run(&self.policy)? else { continue };
             // What breaks with every rule in force too says nothing of this one.
-            let whole = run(&specification, &Policy::FULL, false, |_| ())?;
-            if whole.is_none_or(|report| report.violations.is_empty()) {
-                return Ok(Some(Found { specification, violation, tried: self.tried }));
+            if trial.run(&Policy::FULL)?.is_none() {
+                return Ok(Some(Found { trial, violation, tried: self.tried }));
             }
         }
         Ok(None)
