@@ -53,6 +53,15 @@ pub fn attach(slot: &mut Slot, work: &mut Work<'_>, source: &NewSource) {
     if take_confirmation(slot, work) {
         return uphold(slot, work);
     }
+    let stated = slot.object.as_ref().is_some_and(|object| object.status.attached) && slot.attach_sent.is_none();
+    if stated && work.volume.readings.current().is_some() && work.shown(slot).is_none() {
+        // Attached as an earlier leader stated it, and gone: that takes the same proof as one of our own.
+        if !lost(slot, work) {
+            work.poll_silent();
+            slot.block(BlockedReason::WaitingForEc2, now);
+        }
+        return;
+    }
     send(slot, work, &instance);
 }
 
@@ -437,7 +446,9 @@ fn lost(slot: &mut Slot, work: &mut Work<'_>) -> bool {
     slot.announced = false;
     slot.needs_name = in_use;
     work.wish(if in_use { Wish::Keep } else { Wish::Dropped });
-    work.ctx.notes.silent_detach(work.key, work.node, slot.object.as_ref());
     work.write_status(slot, WriteKind::StatusDetached, AttachmentStatusChange::Detached);
+    if slot.write.is_some() {
+        work.ctx.notes.silent_detach(work.key, work.node, slot.object.as_ref());
+    }
     true
 }

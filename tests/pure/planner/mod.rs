@@ -13,5 +13,6 @@ mod input;
 mod leaks;
 mod moves;
 mod names;
+mod rules;
 mod unsafe_forced;
 mod unsafe_released;

@@ -1,0 +1,102 @@
+//! Clauses of the rules that no case from the field shows alone.
+
+use attachd::model::outcome::{Answer, CallResult};
+use attachd::model::volume::{AttachmentReading, AttachmentState, VolumeReading, VolumeState};
+
+use super::desk::{Desk, Reply, s};
+use super::hands::pod_key;
+use super::short::{claim_key, instance, node, volume, zone};
+
+#[test]
+fn g9_a_pod_whose_claim_cannot_be_told_any_more_wants_what_it_wanted() {
+    let mut desk = Desk::new();
+    desk.use_volume("a", "n1", "v1");
+    desk.delete_claim("v1");
+    desk.in_use("n1", &[]);
+    desk.run(s(300));
+    desk.expect(&[]);
+    desk.remove_pod("a");
+    desk.run(s(30));
+    desk.expect(&["list n1 []", "delete v1 n1", "detach v1 i1 xvdaa", "finish v1 n1"]);
+}
+
+#[test]
+fn rule_1_once_an_attach_was_sent_an_earlier_bound_pod_elsewhere_does_not_get_the_volume() {
+    let mut desk = Desk::new();
+    let earlier = desk.now;
+    desk.run(s(60));
+    desk.answer("attach v1 i1", Reply::Lost);
+    desk.add_pod("a", "n1", &["v1"]);
+    desk.run_to("attach v1 i1", s(10));
+    desk.api.create_pod(earlier, &pod_key("b"), &node("n2"), &[claim_key("v1").name]).unwrap();
+    desk.run(s(200));
+    desk.assert_never("attach v1 i2");
+    desk.assert_count("attach v1 i1", 2);
+    assert!(desk.is_attached("v1", "i1"));
+}
+
+#[test]
+fn rule_5_an_attachment_from_before_the_send_confirms_nothing() {
+    let mut desk = Desk::new();
+    desk.use_volume("a", "n1", "v1");
+    let attached_before = desk.now.wall.truncated_to_seconds();
+    desk.remove_pod("a");
+    desk.in_use("n1", &[]);
+    desk.run(s(120));
+    assert!(desk.is_all_gone("v1"));
+    // The next process knows of no name that was used: it takes the same one.
+    desk.restart();
+    desk.run(s(1));
+    desk.add_pod("a2", "n1", &["v1"]);
+    desk.in_use("n1", &["v1"]);
+    desk.run_to("attach v1 i1 xvdaa", s(20));
+    let attachment = AttachmentReading {
+        instance: Some(instance("i1")),
+        device: Some(attachd::model::device::DeviceName::new("/dev/xvdaa")),
+        state: AttachmentState::Attached,
+        attach_time: Some(attached_before),
+    };
+    let stale = VolumeReading {
+        id: volume("v1"),
+        state: VolumeState::InUse,
+        attachments: vec![attachment],
+        multi_attach_enabled: false,
+        zone: zone(),
+    };
+    let answer = Answer::Volumes { volumes: vec![stale], next_token: None };
+    desk.answer("describe-volumes", Reply::Is(CallResult::Done(answer)));
+    desk.run_to("attached v1", s(20));
+    assert!(desk.is_attached("v1", "i1"), "{}", desk.story());
+}
+
+#[test]
+fn rule_5_a_volume_attachment_for_a_node_object_that_is_gone_is_replaced_before_anything_is_attached() {
+    let mut desk = Desk::new();
+    desk.add_pod("a", "n1", &["v1"]);
+    desk.run_to("create v1 n1", s(10));
+    let first = desk.node("n1").uid.clone();
+    desk.delete_node("n1");
+    desk.add_node("n1", "i1");
+    desk.run_to("attach v1 i1", s(200));
+    let second = desk.node("n1").uid.clone();
+    assert!(first != second);
+    assert_eq!(desk.va("v1", "n1").unwrap().node_uid, Some(second), "{}", desk.story());
+    desk.assert_count("create v1", 2);
+    desk.assert_never("detach");
+}
+
+#[test]
+fn rule_4_a_volume_lost_while_in_use_stays_listed_and_comes_back_under_another_name() {
+    let mut desk = Desk::new();
+    desk.use_volume("a", "n1", "v1");
+    desk.detach_by_hand("v1", "i1");
+    // Sweeps at rest are not made yet: the next leader reads the volume.
+    desk.run(s(5));
+    desk.restart();
+    for _ in 0..120 {
+        desk.run(s(1));
+        assert!(desk.lists("n1", "v1"), "{}", desk.story());
+    }
+    assert_eq!(desk.ec2_shows("v1"), ["i1 /dev/xvdab attached"], "{}", desk.story());
+    assert_eq!(desk.va("v1", "n1").unwrap().status.device_path.as_ref().unwrap().as_str(), "/dev/xvdab");
+}
