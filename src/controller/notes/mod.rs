@@ -93,6 +93,13 @@ impl Notes {
         self.say(Regarding::Attachment(object.name.clone(), object.uid.clone()), volume, text, now);
     }
 
+    /// A VolumeAttachment that a person deleted is held.
+    pub fn held(&mut self, volume: &VolumeKey, node: &NodeName, object: Option<&VolumeAttachment>, now: Monotonic) {
+        let Some(object) = object else { return };
+        let text = event_text::attachment_held(volume, node);
+        self.say(Regarding::Attachment(object.name.clone(), object.uid.clone()), volume, text, now);
+    }
+
     /// Another writer changed a node's list.
     pub fn foreign_write(&mut self, node: &NodeName, uid: &Uid, hold: std::time::Duration, now: Monotonic) {
         let text = event_text::foreign_write(&format!("status.volumesAttached of node {node}"), hold);

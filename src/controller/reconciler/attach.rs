@@ -151,7 +151,7 @@ pub fn create(slot: &mut Slot, work: &mut Work<'_>, source: &NewSource, recorded
 }
 
 /// Volume and node are in one zone; refused before EC2 is called otherwise.
-fn zones_agree(work: &mut Work<'_>, instance: &InstanceId) -> Result<(), BlockedReason> {
+pub fn zones_agree(work: &mut Work<'_>, instance: &InstanceId) -> Result<(), BlockedReason> {
     let Some(volume) = work.volume.readings.last_seen().map(|volume| volume.zone.clone()) else { return Ok(()) };
     let zone = work.ctx.syncer.instances.record(instance).zone.clone();
     let Some(node) = zone.or_else(|| work.node_object().and_then(|node| node.zone.clone())) else { return Ok(()) };
@@ -162,7 +162,7 @@ fn zones_agree(work: &mut Work<'_>, instance: &InstanceId) -> Result<(), Blocked
 }
 
 /// The PersistentVolume carries the attacher's finalizer, acknowledged; writes it if not.
-fn protected(slot: &mut Slot, work: &mut Work<'_>, source: &NewSource) -> Result<(), BlockedReason> {
+pub fn protected(slot: &mut Slot, work: &mut Work<'_>, source: &NewSource) -> Result<(), BlockedReason> {
     let NewSource::PersistentVolume(name) = source else { return Ok(()) };
     let finalizer = work.key.driver.attacher_finalizer();
     let Some(volume) = work.ctx.desired.persistent_volume(name) else { return Err(BlockedReason::VolumeNotRead) };

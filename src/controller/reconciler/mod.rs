@@ -12,6 +12,7 @@ mod fencing;
 mod heal;
 mod holders;
 mod leave;
+mod ordered;
 mod other_driver;
 pub mod outcome;
 mod protection;
@@ -128,6 +129,13 @@ fn wanted_nodes(key: &VolumeKey, volume: &Volume, ctx: &Context) -> BTreeMap<Nod
             .or_insert_with(|| Wanted { bound_at: want.bound_at, source: want.source.clone() });
         entry.bound_at = entry.bound_at.min(want.bound_at);
     }
+    if !ctx.has_role(Role::AttachDetach) && key.driver.is_ebs() {
+        // There a VolumeAttachment is the order, whatever pods want.
+        for (node, slot) in volume.slots.iter().filter(|(_, slot)| slot.is_live()) {
+            let Some(source) = ordered::source(slot) else { continue };
+            wanted.entry(node.clone()).or_insert(Wanted { bound_at: Wall::from_millis(i64::MAX), source });
+        }
+    }
     wanted
 }
 
@@ -170,6 +178,9 @@ fn advance(slot: &mut Slot, work: &mut Work<'_>, wanted: Option<&Wanted>, turn: 
         return;
     }
     let Some(_) = work.id else { return advance_other(slot, work, wanted, turn) };
+    if !work.ctx.has_role(Role::AttachDetach) && ordered::refused(slot, work) {
+        return;
+    }
     // Nothing is done under a VolumeAttachment before it says what was done (G4).
     if !adopt::complete(slot, work) {
         return;
@@ -241,14 +252,14 @@ fn wants_this_attachment(slot: &Slot, work: &Work<'_>) -> bool {
 
 /// A Terminating VolumeAttachment: healed where it is wanted, else led out; finished when EC2 confirms it free.
 fn advance_terminating(slot: &mut Slot, work: &mut Work<'_>, wanted: bool) {
+    if !work.ctx.has_role(Role::AttachDetach) {
+        return ordered::detach(slot, work);
+    }
     if slot.cleared && (!wanted || slot.detach_sent == DetachSent::Sent) {
         return detach::finish(slot, work);
     }
     if wanted {
         return heal::terminating(slot, work);
-    }
-    if !work.ctx.has_role(Role::AttachDetach) {
-        return detach::finish(slot, work);
     }
     if work.is_confirmed_free(slot) {
         return detach::end(slot, work);

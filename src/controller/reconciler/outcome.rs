@@ -79,10 +79,17 @@ fn attach_refused(slot: &mut Slot, work: &mut Work<'_>, refusal: &Refusal) {
     let text = format!("{code}: {message}");
     slot.block(BlockedReason::Refused(text.clone()), now.monotonic);
     work.ctx.notes.attach_failed(work.ctx.desired.wants(work.key), work.node, work.key, &text, now.monotonic);
-    let error = AttachmentError { message: text.into(), code: Some(grpc), time: Some(now.wall) };
+    state_error(slot, work, &text, grpc);
+}
+
+/// An attachError that is due, unless the VolumeAttachment says it already.
+pub fn state_error(slot: &mut Slot, work: &mut Work<'_>, text: &str, grpc: i32) {
+    let error = AttachmentError { message: text.into(), code: Some(grpc), time: Some(work.now().wall) };
     let same = slot.object.as_ref().and_then(|object| object.status.attach_error.as_ref());
-    if same.is_none_or(|known| known.message != error.message || known.code != error.code) {
+    let said = same.or(slot.error_to_write.as_ref());
+    if said.is_none_or(|known| known.message != error.message || known.code != error.code) {
         slot.error_to_write = Some(error);
+        work.ctx.dirty_volumes.insert(work.key.clone());
     }
 }
 

@@ -5,6 +5,7 @@ mod hands;
 mod short;
 
 mod attach;
+mod attacher;
 mod conflicts;
 mod contract;
 mod crash;

@@ -1,0 +1,110 @@
+//! The role attacher without attach-detach: a VolumeAttachment is kube-controller-manager's order, its deletionTimestamp the
+//! order back.
+//!
+//! Flow: `reconciler` comes here where this process has not the role attach-detach. The fencing ladder was climbed by who
+//! gave the order; one guard is added, for a VolumeAttachment that a person deleted. Must never make, heal or adopt a
+//! VolumeAttachment, nor hold against a node that is not Ready.
+
+use std::time::Duration;
+
+use super::attach;
+use super::detach;
+use super::outcome;
+use super::work::Work;
+use crate::controller::actual::slot::{DetachSent, LeaveStep, Leaving, NewSource, Rung, Slot};
+use crate::controller::desired::AccessCheck;
+use crate::controller::reason::BlockedReason;
+use crate::model::attachment::AttachmentSource;
+use crate::model::node::Node;
+use crate::model::pod::InlineEbs;
+
+/// gRPC InvalidArgument.
+const INVALID_ARGUMENT: i32 = 3;
+/// A node that holds the volume is read again after this, if no watch tells of it before.
+const READ_AGAIN: Duration = Duration::from_secs(10);
+
+/// What a VolumeAttachment is an order for.
+pub fn source(slot: &Slot) -> Option<NewSource> {
+    match &slot.object.as_ref()?.source {
+        AttachmentSource::PersistentVolume(name) => Some(NewSource::PersistentVolume(name.clone())),
+        AttachmentSource::Inline { handle, .. } => Some(NewSource::Inline(InlineEbs {
+            volume_id: handle.as_str().into(),
+            fs_type: None,
+            partition: 0,
+            read_only: false,
+        })),
+        AttachmentSource::Unreadable => None,
+    }
+}
+
+/// Whether the order cannot be carried out (yet): what cannot be decided is said in its attachError, since nobody else
+/// would hear of it.
+pub fn refused(slot: &mut Slot, work: &mut Work<'_>) -> bool {
+    if !slot.is_live() || slot.confirmed.is_some() || slot.attach_sent.is_some() {
+        return false;
+    }
+    let now = work.now().monotonic;
+    let reason = match attach::identity(work) {
+        Err(reason @ (BlockedReason::NotAnInstance | BlockedReason::IdentityMismatch)) => Err(reason),
+        Err(_) => return false,
+        Ok(instance) => match work.ctx.desired.access(work.key) {
+            AccessCheck::Refused(why) => Err(BlockedReason::AccessMode(why.to_string())),
+            _ => attach::zones_agree(work, &instance),
+        },
+    };
+    let Err(reason) = reason else {
+        let Some(source) = source(slot) else { return false };
+        let Err(reason) = attach::protected(slot, work, &source) else { return false };
+        slot.block(reason, now);
+        return true;
+    };
+    let text = reason.to_string();
+    slot.block(reason, now);
+    outcome::state_error(slot, work, &text, INVALID_ARGUMENT);
+    true
+}
+
+/// Advances a VolumeAttachment that is being deleted.
+pub fn detach(slot: &mut Slot, work: &mut Work<'_>) {
+    let untouched = !slot.cleared && slot.detach_sent != DetachSent::Sent;
+    if untouched && !work.is_confirmed_free(slot) && is_held(slot, work) {
+        return;
+    }
+    slot.cleared = true;
+    detach::finish(slot, work);
+}
+
+/// Whether the volume is in use on a Ready node that nobody fenced, by a live read: then it was a person who deleted the
+/// VolumeAttachment.
+fn is_held(slot: &mut Slot, work: &mut Work<'_>) -> bool {
+    let now = work.now();
+    let first = Leaving { since: now, found_at_start: false, step: checking(now.monotonic) };
+    let LeaveStep::Checking { after, .. } = slot.leaving.get_or_insert(first).step else { return false };
+    let in_use = |node: &Node| node.ready.is_true && !node.out_of_service && node.volumes_in_use.contains(work.name);
+    let live = work.record().and_then(|record| record.live_result(after)).map(|(node, _)| {
+        node.filter(|node| node.provider_id.as_ref().and_then(|id| id.instance()) == slot.instance())
+            .is_some_and(in_use)
+    });
+    let by_watch = work.node_of(slot).is_some_and(in_use);
+    if live == Some(false) && !by_watch {
+        return false;
+    }
+    if by_watch || live == Some(true) {
+        if let Some(leaving) = &mut slot.leaving {
+            leaving.step = checking(now.monotonic);
+        }
+        slot.block(BlockedReason::InUse, now.monotonic);
+        work.ctx.notes.held(work.key, work.node, slot.object.as_ref(), now.monotonic);
+        work.ctx.wake_volume_in(work.key, READ_AGAIN, "held by the node");
+        return true;
+    }
+    let node = work.node.clone();
+    work.ctx.nodes.entry(node.clone()).or_default().ask_live(after);
+    work.ctx.dirty_nodes.insert(node);
+    slot.block(BlockedReason::Writing, now.monotonic);
+    true
+}
+
+fn checking(after: crate::model::time::Monotonic) -> LeaveStep {
+    LeaveStep::Checking { rung: Rung::Released, after, uid: None }
+}
