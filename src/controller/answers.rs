@@ -60,8 +60,7 @@ pub fn absorb(store: &mut Store, outcome: Outcome) {
             let now = outcome.ended.monotonic;
             match outcome.result {
                 CallResult::Done(Answer::Instances { instances, next_token }) => {
-                    let complete = next_token.is_none();
-                    store.ctx.syncer.instances.absorb(&asked, instances, complete, now);
+                    store.ctx.syncer.instances.absorb(&asked, instances, next_token, now);
                 }
                 _ => store.ctx.syncer.instances.failed(&asked, now),
             }

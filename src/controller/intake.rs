@@ -159,6 +159,10 @@ pub fn apply_node(store: &mut Store, node: Node) {
     if let Some(instance) = instance {
         ctx.node_of_instance.insert(instance, name.clone());
     }
+    if record.hung_at.as_ref().is_some_and(|hung| hung.is_older_than(&node.resource_version)) {
+        // A newer version voids every patch that was made for an older one.
+        record.hung_at = None;
+    }
     record.object = Some(node);
     if changed {
         node_changed(store, &name);
@@ -321,7 +325,7 @@ fn place(store: &mut Store, key: AttachmentKey, attachment: VolumeAttachment, ge
     let driver_is_ebs = attachment.driver.is_ebs();
     let indexed = Indexed { key: key.clone(), uid: attachment.uid.clone(), generation };
     let volume = store.volume(&key.volume);
-    if volume.ended.contains(&attachment.uid) {
+    if volume.ended.contains_key(&attachment.uid) {
         return;
     }
     let slot = volume.slots.entry(key.node.clone()).or_default();
@@ -329,6 +333,8 @@ fn place(store: &mut Store, key: AttachmentKey, attachment: VolumeAttachment, ge
         && known.uid == attachment.uid
         && attachment.resource_version.is_older_than(&known.resource_version)
     {
+        // Older than what is known, but listed: it is there.
+        store.attachments.insert(attachment.name.clone(), indexed);
         return;
     }
     let is_new = slot.object.as_ref().is_none_or(|known| known.uid != attachment.uid);
@@ -361,7 +367,6 @@ fn attachment_gone(store: &mut Store, name: &AttachmentName, uid: &Uid) {
     let Some(indexed) = store.attachments.get(name).cloned() else { return };
     let key = indexed.key;
     let volume = store.volumes.entry(key.volume.clone()).or_default();
-    volume.ended.remove(uid);
     if indexed.uid == *uid {
         store.attachments.remove(name);
     }
@@ -370,9 +375,7 @@ fn attachment_gone(store: &mut Store, name: &AttachmentName, uid: &Uid) {
     if current {
         with_slot(&key, volume, &mut store.ctx, |slot, work| {
             outcome::vanish(slot, work);
-            // The watch has told its end already: nothing late can bring it back.
         });
-        volume.ended.remove(uid);
     }
 }
 

@@ -119,12 +119,16 @@ impl Controller {
     fn guard(&mut self, change: GuardChange) {
         let ctx = &mut self.store.ctx;
         let before = ctx.lease_start();
+        let too_short = before.is_some() && ctx.settings.roles.iter().any(|role| ctx.permit(*role).is_none());
         ctx.leadership.change(change);
         let lease_start = ctx.lease_start();
         if lease_start.is_none() {
             ctx.leading_since = None;
         } else if lease_start != before {
             ctx.leading_since = Some(ctx.now);
+            intake::everything_known(&mut self.store);
+        } else if too_short {
+            // What was refused because the guard ended too soon is looked at again.
             intake::everything_known(&mut self.store);
         }
     }
@@ -159,7 +163,7 @@ impl Controller {
 
     fn take_desired(&mut self) {
         let dirty = self.store.ctx.desired.take_dirty();
-        if !dirty.is_empty() && !self.store.unresolved.is_empty() {
+        if !dirty.is_empty() && !self.store.unresolved.is_empty() && self.store.ctx.is_synced() {
             intake::resolve_again(&mut self.store);
         }
         let ctx = &mut self.store.ctx;
@@ -218,8 +222,12 @@ impl Controller {
             Target::Node(node) | Target::LiveReads(node) => {
                 ctx.dirty_nodes.insert(node);
             }
-            Target::Describe => self.describe(),
+            Target::Describe => {
+                ctx.outbox.use_turn();
+                self.describe();
+            }
             Target::Event => {
+                ctx.outbox.use_turn();
                 if let (Some(permit), Some(note)) =
                     (ctx.permit(Role::AttachDetach).or(ctx.permit(Role::Attacher)), ctx.notes.pop())
                 {

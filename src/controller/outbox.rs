@@ -128,6 +128,11 @@ impl Outbox {
         Some(target)
     }
 
+    /// The turn that was granted is used.
+    pub fn use_turn(&mut self) {
+        self.granted = None;
+    }
+
     /// When the next token for a waiting turn is there.
     pub fn next_turn(&self) -> Option<Monotonic> {
         self.turns.next_ready(&self.budget)

@@ -15,6 +15,8 @@ use crate::model::volume::{AttachmentReading, VolumeReading, VolumeState};
 pub const CONSISTENT_APART: Duration = Duration::from_secs(5);
 /// Consistent reads are spaced when the last began at least this long after the last call on the volume ended.
 pub const SPACED_AFTER: Duration = Duration::from_secs(30);
+/// With everything proved, the next look is this much later.
+const LOOK_ON: Duration = Duration::from_secs(15);
 /// A silent detach is believed after this many agreeing reads.
 const SILENT_DETACH_READS: u32 = 3;
 
@@ -134,7 +136,9 @@ impl Readings {
             return self.barrier;
         }
         let consistent = self.first_began + CONSISTENT_APART;
-        if self.last_began < consistent { consistent } else { self.barrier + SPACED_AFTER }
+        let next = if self.last_began < consistent { consistent } else { self.barrier + SPACED_AFTER };
+        // All is proved that agreeing reads can prove: look on slowly.
+        if next > self.last_began { next } else { self.last_began + LOOK_ON }
     }
 
     /// When the last call on the volume ended, as far as reads are concerned.

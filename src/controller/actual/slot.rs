@@ -167,6 +167,8 @@ pub enum LeaveStep {
     Deleting {
         /// The rung.
         rung: Rung,
+        /// When the live reads were judged.
+        judged: Monotonic,
     },
 }
 
@@ -264,6 +266,11 @@ impl Slot {
         self.recorded.as_ref().map(|recorded| &recorded.node_uid).or(self.node_uid.as_ref())
     }
 
+    /// Whether this process made the VolumeAttachment.
+    pub fn made_here(&self) -> bool {
+        self.origin != Origin::Found
+    }
+
     /// Whether the object is there and not being deleted.
     pub fn is_live(&self) -> bool {
         self.object.as_ref().is_some_and(|object| object.deleting.is_none())
@@ -284,6 +291,13 @@ impl Slot {
         match &self.blocked {
             Some(blocked) if blocked.reason == reason => {}
             _ => self.blocked = Some(Blocked { reason, since: now }),
+        }
+    }
+
+    /// The way out starts again at the ladder.
+    pub fn check_again(&mut self) {
+        if let Some(leaving) = &mut self.leaving {
+            leaving.step = LeaveStep::Wish;
         }
     }
 

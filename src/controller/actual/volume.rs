@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::in_flight::CallsInFlight;
 use super::readings::Readings;
 use super::slot::Slot;
-use crate::model::ids::{NodeName, Uid};
-use crate::model::time::Monotonic;
+use crate::model::ids::{InstanceId, NodeName, Uid};
+use crate::model::time::{Monotonic, Wall};
 
 /// One volume.
 #[derive(Debug, Default)]
@@ -18,9 +18,9 @@ pub struct Volume {
     /// Its attachments, wanted or found, by node name.
     pub slots: BTreeMap<NodeName, Slot>,
     /// UIDs of VolumeAttachments that this process ended: a late watch event must not bring them back.
-    pub ended: BTreeSet<Uid>,
-    /// Polls since the last call ended, for the interval.
-    pub waiting_since: Option<Monotonic>,
+    pub ended: BTreeMap<Uid, Monotonic>,
+    /// AttachTime of the last attachment confirmed per instance: a later one must show another.
+    pub attach_times: BTreeMap<InstanceId, Wall>,
     /// Nodes that list the volume though no VolumeAttachment of it is known (rule 9).
     pub listed_only: BTreeSet<NodeName>,
 }

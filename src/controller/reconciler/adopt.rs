@@ -18,7 +18,7 @@ use crate::controller::reason::BlockedReason;
 use crate::controller::syncer::instances::Readiness;
 use crate::model::attachment::VolumeAttachment;
 use crate::model::device::DeviceName;
-use crate::model::ids::InstanceId;
+use crate::model::ids::{InstanceId, Uid};
 use crate::model::time::{Monotonic, Wall};
 
 /// Takes in a VolumeAttachment as a watch or a write shows it. `lease_start`: for one that this process did not make,
@@ -79,6 +79,9 @@ pub fn complete(slot: &mut Slot, work: &mut Work<'_>) -> bool {
         return true;
     }
     let Some(recorded) = slot.recorded.clone() else { return false };
+    if recorded.node_uid.as_str().is_empty() {
+        return true;
+    }
     let mut finalizers = object.finalizers.clone();
     if !object.has_attacher_finalizer() {
         finalizers.push(object.driver.attacher_finalizer().into());
@@ -101,7 +104,8 @@ fn fill_in(slot: &mut Slot, work: &mut Work<'_>, object: &VolumeAttachment) -> O
         Some(Identity::Instance(instance)) => Some(instance),
         _ => None,
     })?;
-    let node_uid = object.node_uid.clone().or(node)?;
+    // Where there is no Node to take the UID of, one that never matches: absence on a later Node is then no evidence.
+    let node_uid = object.node_uid.clone().or(node).unwrap_or_else(|| Uid::new(""));
     if let Some(device) = object.device.clone().or_else(|| object.status.device_path.clone()) {
         return Some(Recorded { instance, node_uid, device });
     }
@@ -128,8 +132,15 @@ fn fill_in(slot: &mut Slot, work: &mut Work<'_>, object: &VolumeAttachment) -> O
 pub fn listed_only(slot: &mut Slot, work: &mut Work<'_>) {
     let now = work.now().monotonic;
     let Some(Identity::Instance(instance)) = work.record().map(|record| record.identity()) else {
+        if work.node_object().is_none() {
+            work.volume.listed_only.remove(work.node);
+            work.ctx.dirty_volumes.insert(work.key.clone());
+        }
         return slot.block(BlockedReason::NodeGone, now);
     };
+    if let Some(until) = work.record().and_then(|record| record.held_until) {
+        work.ctx.wake_volume(work.key, until.max(now), "node held");
+    }
     if work.has_call(Some(&instance)) || work.record().is_some_and(|record| record.is_held(now)) {
         return slot.block(BlockedReason::CallInFlight, now);
     }
@@ -154,6 +165,7 @@ pub fn listed_only(slot: &mut Slot, work: &mut Work<'_>) {
             }
             work.unwish();
             work.volume.listed_only.remove(work.node);
+            work.ctx.dirty_volumes.insert(work.key.clone());
         }
     }
 }

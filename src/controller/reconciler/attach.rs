@@ -62,12 +62,15 @@ pub fn attach(slot: &mut Slot, work: &mut Work<'_>, source: &NewSource) {
         }
         return;
     }
-    send(slot, work, &instance);
+    send(slot, work, &instance, source);
 }
 
 /// Takes note if EC2 confirms the attachment, wanted or not.
 pub fn take_confirmation(slot: &mut Slot, work: &mut Work<'_>) -> bool {
     let Some(confirmation) = confirm(slot, work) else { return false };
+    if let (Some(instance), Some(time)) = (slot.instance(), confirmation.attach_time) {
+        work.volume.attach_times.insert(instance.clone(), time);
+    }
     slot.confirmed = Some(confirmation);
     slot.ever_attached = true;
     slot.tried.clear();
@@ -150,6 +153,21 @@ pub fn create(slot: &mut Slot, work: &mut Work<'_>, source: &NewSource, recorded
     }
 }
 
+/// What `make` decides before the create is decided here for a VolumeAttachment that another made: access mode, zone,
+/// finalizer.
+fn admitted(slot: &mut Slot, work: &mut Work<'_>, instance: &InstanceId, source: &NewSource) -> bool {
+    let access = match work.ctx.desired.access(work.key) {
+        AccessCheck::Refused(reason) => Err(BlockedReason::AccessMode(reason.to_string())),
+        AccessCheck::Allowed => Ok(()),
+    };
+    let admitted = access.and_then(|()| zones_agree(work, instance)).and_then(|()| protected(slot, work, source));
+    if let Err(reason) = admitted {
+        slot.block(reason, work.ctx.now.monotonic);
+        return false;
+    }
+    true
+}
+
 /// Volume and node are in one zone; refused before EC2 is called otherwise.
 pub fn zones_agree(work: &mut Work<'_>, instance: &InstanceId) -> Result<(), BlockedReason> {
     let Some(volume) = work.volume.readings.last_seen().map(|volume| volume.zone.clone()) else { return Ok(()) };
@@ -205,6 +223,13 @@ fn confirm(slot: &mut Slot, work: &mut Work<'_>) -> Option<Confirmation> {
     if work.volume.calls.iter().any(leaves) && work.ctx.policy.holds(Rule::SameInstanceWaits) {
         return None;
     }
+    // Accepted and nothing sent since: what a read still shows is on its way out.
+    let taken_off = work.volume.calls.last().is_some_and(|last| {
+        last.kind == CallKind::Detach && last.end == CallEnd::Done && last.instance == recorded.instance
+    });
+    if taken_off && slot.attach_sent.is_none() && work.ctx.policy.holds(Rule::UnusableAfterDetach) {
+        return None;
+    }
     match &slot.attach_sent {
         Some(sent) if work.ctx.policy.holds(Rule::ConfirmByAttachTime) => {
             let time = attachment.attach_time?;
@@ -230,7 +255,7 @@ fn confirm(slot: &mut Slot, work: &mut Work<'_>) -> Option<Confirmation> {
 }
 
 /// AttachVolume, if nothing speaks against it; polls while something is under way.
-fn send(slot: &mut Slot, work: &mut Work<'_>, instance: &InstanceId) {
+fn send(slot: &mut Slot, work: &mut Work<'_>, instance: &InstanceId, source: &NewSource) {
     let now = work.now();
     if call_in_the_way(work, instance) {
         if !work.volume.calls.any_unanswered() {
@@ -272,6 +297,9 @@ fn send(slot: &mut Slot, work: &mut Work<'_>, instance: &InstanceId) {
     if slot.needs_name {
         return rename(slot, work, instance);
     }
+    if !slot.made_here() && !admitted(slot, work, instance, source) {
+        return;
+    }
     let Some(permit) = work.ctx.permit(Role::Attacher) else {
         return slot.block(BlockedReason::NotLeading, now.monotonic);
     };
@@ -289,6 +317,7 @@ fn send(slot: &mut Slot, work: &mut Work<'_>, instance: &InstanceId) {
     let time_before = work.volume.readings.volume().and_then(|volume| {
         volume.attachments.iter().find(|a| a.instance.as_ref() == Some(instance)).and_then(|a| a.attach_time)
     });
+    let time_before = time_before.or_else(|| work.volume.attach_times.get(instance).copied());
     slot.attach_sent = Some(AttachSend { at: now.wall, time_before, device: recorded.device, end: None });
     slot.block(BlockedReason::WaitingForEc2, now.monotonic);
 }
@@ -394,6 +423,10 @@ fn uphold(slot: &mut Slot, work: &mut Work<'_>) {
         let change = AttachmentStatusChange::Attached { device_path: confirmed.device };
         return work.write_status(slot, WriteKind::StatusAttached, change);
     }
+    if !work.ctx.has_role(Role::AttachDetach) {
+        slot.blocked = None;
+        return;
+    }
     list(slot, work, confirmed.at + LIST_AFTER);
     if work.is_listed() {
         slot.ever_listed = true;
@@ -441,14 +474,16 @@ fn lost(slot: &mut Slot, work: &mut Work<'_>) -> bool {
         let node = work.ctx.nodes.get(work.node).and_then(|record| record.object_of(&recorded.instance));
         work.ctx.syncer.instances.record(&recorded.instance).devices.block(id, &recorded.device, node);
     }
+    work.write_status(slot, WriteKind::StatusDetached, AttachmentStatusChange::Detached);
+    if slot.write.is_none() {
+        // Its turn comes: until then it stays what it was.
+        return true;
+    }
     slot.confirmed = None;
     slot.attach_sent = None;
     slot.announced = false;
     slot.needs_name = in_use;
     work.wish(if in_use { Wish::Keep } else { Wish::Dropped });
-    work.write_status(slot, WriteKind::StatusDetached, AttachmentStatusChange::Detached);
-    if slot.write.is_some() {
-        work.ctx.notes.silent_detach(work.key, work.node, slot.object.as_ref());
-    }
+    work.ctx.notes.silent_detach(work.key, work.node, slot.object.as_ref());
     true
 }

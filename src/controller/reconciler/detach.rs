@@ -140,7 +140,7 @@ pub fn end(slot: &mut Slot, work: &mut Work<'_>) {
 /// The slot's attachment is over.
 pub fn close(slot: &mut Slot, work: &mut Work<'_>) {
     if let Some(object) = &slot.object {
-        work.volume.ended.insert(object.uid.clone());
+        work.remember_end(object.uid.clone());
     }
     if let (Some(recorded), Some(id)) = (&slot.recorded, work.id) {
         let node = work.ctx.nodes.get(work.node).and_then(|record| record.object_of(&recorded.instance));
@@ -153,6 +153,9 @@ pub fn close(slot: &mut Slot, work: &mut Work<'_>) {
     }
     slot.forget_object();
     work.unwish();
+    if work.id.is_some() && work.is_listed() {
+        work.volume.listed_only.insert(work.node.clone());
+    }
     work.succeed();
     work.ctx.dirty_nodes.insert(work.node.clone());
     work.ctx.dirty_volumes.insert(work.key.clone());

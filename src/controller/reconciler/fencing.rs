@@ -116,6 +116,10 @@ fn gone_since(leaving: &Leaving, ladder: Ladder<'_>) -> Wall {
     if leaving.found_at_start { since } else { since.max(leaving.since.wall) }
 }
 
+fn is_of(slot: &Slot, node: &Node) -> bool {
+    slot.instance().is_none_or(|instance| node.provider_id.as_ref().and_then(|id| id.instance()) == Some(instance))
+}
+
 /// Judges the live read of a removal by `rung`: whether the step may go on, or why not.
 pub fn judge_live(
     slot: &Slot,
@@ -129,6 +133,10 @@ pub fn judge_live(
     match (node, patched_uid) {
         (Some(node), Some(uid)) if node.uid != *uid => return Err(BlockedReason::OtherNodeObject),
         (None, _) if rung == Rung::Released => return Err(BlockedReason::NodeGone),
+        // A Node of the instance came meanwhile: no patch of it voided the older ones.
+        (Some(node), None) if rung != Rung::NeverMounted && policy.holds(Rule::UnlistFirst) && is_of(slot, node) => {
+            return Err(BlockedReason::OtherNodeObject);
+        }
         _ => {}
     }
     if let Some(node) = node

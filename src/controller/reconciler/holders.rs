@@ -48,7 +48,11 @@ pub fn free_for(work: &Work<'_>, instance: &InstanceId) -> Result<(), BlockedRea
         return Err(BlockedReason::WaitingForEc2);
     }
     if volume.multi_attach_enabled {
-        // EC2 does not arbitrate here, so nothing may be under way at all, nor left by an earlier leader.
+        // EC2 does not arbitrate here: one read is not enough, and nothing may be under way at all, nor left by an
+        // earlier leader.
+        if !readings.are_spaced() {
+            return Err(BlockedReason::WaitingForEc2);
+        }
         if !work.volume.calls.is_empty() {
             return Err(BlockedReason::CallInFlight);
         }

@@ -20,6 +20,8 @@ use crate::controller::reason::BlockedReason;
 use crate::model::ids::Uid;
 use crate::model::time::Monotonic;
 
+/// A live read older than this is no evidence for a delete any more.
+const LIVE_READ_MAX_AGE: Duration = Duration::from_secs(10);
 /// A wish that is found within this time after leading began was there before.
 const START_WINDOW: Duration = Duration::from_secs(5);
 /// A volume that may still be mounted, unknown to its kubelet, is news after this.
@@ -43,6 +45,9 @@ pub fn leave(slot: &mut Slot, work: &mut Work<'_>) {
         if let Some(until) = work.record().and_then(|record| record.held_until) {
             work.ctx.wake_volume(work.key, until, "node held");
         }
+        if slot.leaving.as_ref().is_some_and(|leaving| leaving.step != LeaveStep::Wish) {
+            abort(slot, work, false);
+        }
         return slot.block(BlockedReason::ForeignWrite, now.monotonic);
     }
     let unread = work.id.is_some() && !work.volume.readings.have_begun();
@@ -60,6 +65,9 @@ pub fn leave(slot: &mut Slot, work: &mut Work<'_>) {
             LeaveStep::Wish => wish(slot, work),
             LeaveStep::Unlisting { rung, since } => unlist(slot, work, rung, since),
             LeaveStep::Checking { rung, after, uid } => check(slot, work, rung, after, uid.as_ref()),
+            LeaveStep::Deleting { judged, .. } if now.monotonic.saturating_since(judged) > LIVE_READ_MAX_AGE => {
+                abort(slot, work, false);
+            }
             LeaveStep::Deleting { .. } => return delete(slot, work),
         }
         if slot.leaving.as_ref().is_none_or(|leaving| leaving.step == before) {
@@ -177,7 +185,7 @@ fn unlist(slot: &mut Slot, work: &mut Work<'_>, rung: Rung, since: Monotonic) {
 fn check(slot: &mut Slot, work: &mut Work<'_>, rung: Rung, after: Monotonic, uid: Option<&Uid>) {
     let now = work.now().monotonic;
     if !work.ctx.policy.holds(Rule::LiveReadBeforeDelete) {
-        return step(slot, LeaveStep::Deleting { rung });
+        return step(slot, LeaveStep::Deleting { rung, judged: now });
     }
     let Some((node, pods)) = work.record().and_then(|record| record.live_result(after)) else {
         let node = work.node.clone();
@@ -190,6 +198,9 @@ fn check(slot: &mut Slot, work: &mut Work<'_>, rung: Rung, after: Monotonic, uid
     let other_instance = slot.instance().is_some_and(|instance| {
         node.is_some_and(|node| node.provider_id.as_ref().is_some_and(|id| id.instance() != Some(instance)))
     });
+    if now.saturating_since(after) > LIVE_READ_MAX_AGE {
+        return step(slot, LeaveStep::Checking { rung, after: now, uid: uid.cloned() });
+    }
     let wanted = if other_instance { LiveWant::No } else { work.ctx.desired.wants_in(pods, work.key) };
     let verdict =
         fencing::judge_live(slot, rung, uid, node, ladder(slot, work, node), &work.ctx.settings, &work.ctx.policy);
@@ -205,7 +216,7 @@ fn check(slot: &mut Slot, work: &mut Work<'_>, rung: Rung, after: Monotonic, uid
         if let Some(reason) = rung.forced_reason() {
             *work.ctx.forced_detaches.entry(reason).or_default() += 1;
         }
-        return step(slot, LeaveStep::Deleting { rung });
+        return step(slot, LeaveStep::Deleting { rung, judged: now });
     }
     if let Err(reason) = verdict {
         slot.block(reason, now);

@@ -34,6 +34,7 @@ use super::reason::BlockedReason;
 use crate::model::attachment::NewAttachmentSource;
 use crate::model::ids::{AwsVolumeId, NodeName, VolumeKey};
 use crate::model::time::Wall;
+use crate::model::volume::AttachmentState;
 
 /// A multi-attach wait that ends sooner is no news.
 const MULTI_ATTACH_NEWS_AFTER: Duration = Duration::from_secs(15);
@@ -89,6 +90,7 @@ fn expire(key: &VolumeKey, volume: &mut Volume, ctx: &mut Context) {
         volume.readings.lease_got(start, &ctx.policy);
     }
     let now = ctx.now.monotonic;
+    volume.ended.retain(|_, at| now.saturating_since(*at) < work::ENDS_REMEMBERED);
     for slot in volume.slots.values_mut() {
         // Calls of an earlier leader count as ended then: reads from before prove nothing about them.
         if let Some(until) = slot.inherited_until.filter(|until| *until <= now) {
@@ -233,6 +235,9 @@ fn advance(slot: &mut Slot, work: &mut Work<'_>, wanted: Option<&Wanted>, turn: 
         return wait_for_turn(slot, work, turn);
     }
     if work.record().is_some_and(|record| record.is_held(work.ctx.now.monotonic)) && slot.confirmed.is_none() {
+        if let Some(until) = work.record().and_then(|record| record.held_until) {
+            work.ctx.wake_volume(work.key, until, "node held");
+        }
         return slot.block(BlockedReason::ForeignWrite, work.ctx.now.monotonic);
     }
     let source = wanted.source.clone();
@@ -280,7 +285,8 @@ fn advance_terminating(slot: &mut Slot, work: &mut Work<'_>, wanted: bool) {
 fn outdated(slot: &mut Slot, work: &mut Work<'_>) -> bool {
     let Some(object) = &slot.object else { return false };
     let (Some(recorded), Some(node)) = (&slot.recorded, work.node_object()) else { return false };
-    if slot.cleared || recorded.node_uid == node.uid || object.status.attached || slot.confirmed.is_some() {
+    let ordered = !work.ctx.has_role(Role::AttachDetach);
+    if ordered || slot.cleared || recorded.node_uid == node.uid || object.status.attached || slot.confirmed.is_some() {
         return false;
     }
     if !work.ctx.policy.holds(Rule::AttachNeedsRecordedUid) {
@@ -382,6 +388,7 @@ fn lead_out_foreign(key: &VolumeKey, volume: &mut Volume, ctx: &mut Context) {
     let strangers: Vec<NodeName> = seen
         .attachments
         .iter()
+        .filter(|attachment| attachment.device.is_some() && attachment.state != AttachmentState::Detached)
         .filter(|attachment| holders::node_of(volume, attachment).is_none())
         .filter_map(|attachment| ctx.node_of_instance.get(attachment.instance.as_ref()?).cloned())
         .filter(|node| volume.slots.get(node).is_none_or(|slot| slot.object.is_none() && slot.recorded.is_none()))

@@ -17,6 +17,8 @@ use crate::model::ids::AttachmentKey;
 
 /// The attacher has this long before its attachment counts as uncertain and is reported.
 const ANSWER_WITHIN: Duration = Duration::from_secs(120);
+/// Said again after this.
+const SAY_AGAIN: Duration = Duration::from_secs(300);
 /// As for EBS: listed at the latest this long after the status said attached.
 const LIST_AFTER: Duration = Duration::from_secs(12);
 
@@ -58,7 +60,9 @@ pub fn attach(slot: &mut Slot, work: &mut Work<'_>, source: &NewAttachmentSource
         let text = error.unwrap_or_else(|| "the driver's attacher has not answered for 2 minutes".to_owned());
         work.ctx.notes.attach_failed(work.ctx.desired.wants(work.key), work.node, work.key, &text, now);
     }
-    work.ctx.wake_volume(work.key, since + ANSWER_WITHIN, "attacher has not answered");
+    let due = since + ANSWER_WITHIN;
+    let again = if due > now { due } else { now + SAY_AGAIN };
+    work.ctx.wake_volume(work.key, again, "attacher has not answered");
 }
 
 /// Advances the way out: by the ladder to the delete; the attacher ends it.

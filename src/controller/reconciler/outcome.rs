@@ -155,16 +155,14 @@ pub fn write_ended(slot: &mut Slot, work: &mut Work<'_>, kind: WriteKind, outcom
             if kind == WriteKind::ProtectVolume {
                 work.fail(Operation::Write(kind), Pace::Fast);
             }
-            slot.unsettled = true;
-            slot.unsettled_kind = Some(kind);
+            unsettle(slot, kind);
         }
         CallResult::Refused(Refusal::Kubernetes { meaning, message }) => {
             not_written(slot, work, kind);
             work.fail(Operation::Write(kind), Pace::Fast);
             match next_step(kind, meaning) {
                 NextStep::ReadObject | NextStep::ReadGone | NextStep::ReadTwin => {
-                    slot.unsettled = true;
-                    slot.unsettled_kind = Some(kind);
+                    unsettle(slot, kind);
                 }
                 NextStep::RetrySlowly => {
                     work.fail(Operation::Write(kind), Pace::Slow);
@@ -176,11 +174,21 @@ pub fn write_ended(slot: &mut Slot, work: &mut Work<'_>, kind: WriteKind, outcom
     }
 }
 
+/// Where the object stands is to be read. A read that fails itself leaves the question what it was.
+fn unsettle(slot: &mut Slot, kind: WriteKind) {
+    slot.unsettled = true;
+    if kind != WriteKind::Settle {
+        slot.unsettled_kind = Some(kind);
+    }
+}
+
 /// A write that surely had no effect.
 fn not_written(slot: &mut Slot, work: &mut Work<'_>, kind: WriteKind) {
     match kind {
         WriteKind::Create if slot.object.is_none() && !slot.vanished && slot.heal.is_none() => release(slot, work),
         WriteKind::HealRemove => slot.heal = None,
+        // What was checked is checked again: the node may be back by the time the delete can be sent.
+        WriteKind::Delete => slot.check_again(),
         _ => {}
     }
 }
@@ -212,6 +220,7 @@ fn write_done(slot: &mut Slot, work: &mut Work<'_>, kind: WriteKind, answer: Ans
             slot.cleared = true;
             match object {
                 Some(object) => seen(slot, work, Some(*object)),
+                None if work.id.is_none() => detach::close(slot, work),
                 None => forget_ended(slot, work),
             }
         }
@@ -243,7 +252,10 @@ fn seen(slot: &mut Slot, work: &mut Work<'_>, object: Option<crate::model::attac
     let wall = work.now().wall;
     match object {
         Some(object) => {
-            if !work.volume.ended.contains(&object.uid) {
+            let older = slot.object.as_ref().is_some_and(|known| {
+                known.uid == object.uid && object.resource_version.is_older_than(&known.resource_version)
+            });
+            if !older && !work.volume.ended.contains_key(&object.uid) {
                 if slot.object.as_ref().is_some_and(|known| known.uid != object.uid) {
                     // What was wished for the one before is not this one's.
                     work.unwish();
@@ -262,7 +274,7 @@ pub fn vanish(slot: &mut Slot, work: &mut Work<'_>) {
         slot.object = Some(object);
         return detach::close(slot, work);
     }
-    work.volume.ended.insert(object.uid.clone());
+    work.remember_end(object.uid.clone());
     if let AttachmentSource::PersistentVolume(name) = &object.source {
         slot.source.get_or_insert_with(|| NewAttachmentSource::PersistentVolume(name.clone()));
     }
@@ -275,7 +287,7 @@ pub fn vanish(slot: &mut Slot, work: &mut Work<'_>) {
 
 fn forget_ended(slot: &mut Slot, work: &mut Work<'_>) {
     if let Some(object) = slot.object.take() {
-        work.volume.ended.insert(object.uid.clone());
+        work.remember_end(object.uid.clone());
         if let AttachmentSource::PersistentVolume(name) = &object.source {
             slot.source.get_or_insert_with(|| NewAttachmentSource::PersistentVolume(name.clone()));
         }

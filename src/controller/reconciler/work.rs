@@ -18,10 +18,13 @@ use crate::controller::event::Role;
 use crate::controller::outbox::{Pending, Target};
 use crate::controller::policy::Rule;
 use crate::controller::reason::BlockedReason;
-use crate::model::ids::{AwsVolumeId, InstanceId, NodeName, UniqueVolumeName, VolumeKey};
+use crate::model::ids::{AwsVolumeId, InstanceId, NodeName, Uid, UniqueVolumeName, VolumeKey};
 use crate::model::node::Node;
 use crate::model::time::{Monotonic, Now};
 use crate::model::volume::{AttachmentReading, AttachmentState, VolumeState};
+
+/// Ends are remembered for this long: no watch event and no answer is that late.
+pub const ENDS_REMEMBERED: Duration = Duration::from_secs(600);
 
 /// What a slot is advanced with.
 pub struct Work<'a> {
@@ -40,6 +43,12 @@ pub struct Work<'a> {
 }
 
 impl Work<'_> {
+    /// The VolumeAttachment with this UID is over: nothing late may bring it back.
+    pub fn remember_end(&mut self, uid: Uid) {
+        self.volume.ended.insert(uid, self.ctx.now.monotonic);
+        self.ctx.wake_volume_in(self.key, ENDS_REMEMBERED, "ends forgotten");
+    }
+
     /// The present.
     pub fn now(&self) -> Now {
         self.ctx.now

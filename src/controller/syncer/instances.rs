@@ -31,6 +31,8 @@ pub struct Instances {
     wanted_types: BTreeSet<InstanceType>,
     asked: BTreeSet<InstanceId>,
     asked_types: BTreeSet<InstanceType>,
+    /// Requests of which another page is to be asked for.
+    continued: Vec<(Vec<InstanceId>, String)>,
 }
 
 /// One instance.
@@ -93,11 +95,14 @@ impl Instances {
 
     /// Whether a call is wanted.
     pub fn is_due(&self) -> bool {
-        !self.wanted.is_empty() || !self.wanted_types.is_empty()
+        !self.wanted.is_empty() || !self.wanted_types.is_empty() || !self.continued.is_empty()
     }
 
     /// The next call.
     pub fn next_call(&mut self) -> Option<Ec2Call> {
+        if let Some((instances, token)) = self.continued.pop() {
+            return Some(Ec2Call::DescribeInstances { instances, next_token: Some(token) });
+        }
         if !self.wanted.is_empty() {
             let mut instances = Vec::new();
             while instances.len() < BATCH_MAX
@@ -118,8 +123,14 @@ impl Instances {
         (!types.is_empty()).then_some(Ec2Call::DescribeInstanceTypes { types })
     }
 
-    /// An answer of DescribeInstances for `asked`; `complete` when no page follows.
-    pub fn absorb(&mut self, asked: &[InstanceId], readings: Vec<InstanceReading>, complete: bool, now: Monotonic) {
+    /// An answer of DescribeInstances for `asked`; with a token, another page follows.
+    pub fn absorb(
+        &mut self,
+        asked: &[InstanceId],
+        readings: Vec<InstanceReading>,
+        token: Option<String>,
+        now: Monotonic,
+    ) {
         for reading in readings {
             self.asked.remove(&reading.id);
             let record = self.known.entry(reading.id.clone()).or_default();
@@ -129,7 +140,8 @@ impl Instances {
             record.zone = Some(reading.zone.clone());
             record.devices.set_mappings(&reading.mappings);
         }
-        if !complete {
+        if let Some(token) = token {
+            self.continued.push((asked.to_vec(), token));
             return;
         }
         for instance in asked {
@@ -160,8 +172,7 @@ impl Instances {
         for kind in asked {
             self.asked_types.remove(kind);
         }
-        let Some(readings) = readings else { return };
-        for reading in readings {
+        for reading in readings.into_iter().flatten() {
             self.cards.insert(reading.instance_type, reading.ebs_cards.max(1));
         }
         for kind in asked {
