@@ -156,6 +156,7 @@ impl Controller {
     fn take_sync(&mut self) {
         let synced = self.store.ctx.is_synced();
         if synced && !self.was_synced {
+            intake::resolve_again(&mut self.store);
             intake::everything_known(&mut self.store);
         }
         self.was_synced = synced;
