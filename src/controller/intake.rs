@@ -108,7 +108,12 @@ fn sweep(store: &mut Store, kind: Kind, generation: u64) {
             let gone = store.attachments.iter().filter(|(_, indexed)| indexed.generation < generation);
             let gone: Vec<_> = gone.map(|(name, indexed)| (name.clone(), indexed.uid.clone())).collect();
             for (name, uid) in gone {
+                let key = store.attachments.get(&name).map(|indexed| indexed.key.clone());
                 attachment_gone(store, &name, &uid);
+                // A list may be older than an answer: what is only absent from it may yet come back.
+                if let Some(volume) = key.and_then(|key| store.volumes.get_mut(&key.volume)) {
+                    volume.ended.remove(&uid);
+                }
             }
             store.unresolved.retain(|_, (_, listed)| *listed >= generation);
         }
