@@ -3,6 +3,7 @@
 //! Flow: `Controller::ingest` and the outcomes of writes come here. A list is marked and swept in place by generation;
 //! absence proves nothing until its End. An older version never replaces a newer one. Must never decide anything.
 
+use super::actual::in_flight::DEAD_AFTER;
 use super::actual::nodes::{Acknowledged, Gone, NodeRecord};
 use super::actual::volume::Volume;
 use super::context::Context;
@@ -130,6 +131,16 @@ fn dirty_everything(store: &mut Store) {
 /// Leading begins, or every watch has synced: everything is looked at.
 pub fn everything_known(store: &mut Store) {
     dirty_everything(store);
+}
+
+/// Leading began: of every VolumeAttachment that is there, calls of an earlier leader may be under way until W later, also
+/// of those that were seen while waiting for the lease (rule 7).
+pub fn leading_began(store: &mut Store) {
+    let until = store.ctx.lease_start().map(|start| start + DEAD_AFTER);
+    for slot in store.volumes.values_mut().flat_map(|volume| volume.slots.values_mut()) {
+        slot.inherited_until = until;
+    }
+    everything_known(store);
 }
 
 /// Takes in a Node as a watch, a write or a live read shows it.

@@ -126,7 +126,7 @@ impl Controller {
             ctx.leading_since = None;
         } else if lease_start != before {
             ctx.leading_since = Some(ctx.now);
-            intake::everything_known(&mut self.store);
+            intake::leading_began(&mut self.store);
         } else if too_short {
             // What was refused because the guard ended too soon is looked at again.
             intake::everything_known(&mut self.store);

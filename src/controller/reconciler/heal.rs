@@ -62,9 +62,10 @@ fn relist_then_remove(slot: &mut Slot, work: &mut Work<'_>) {
         let device = attachment.device.clone().unwrap_or_else(|| recorded.device.clone());
         slot.confirmed = Some(Confirmation { device, attach_time: attachment.attach_time, at: now });
     }
-    if slot.unlisted {
+    // The list is what tells the next leader that the attachment is ours, if this one dies between the two halves (rule 9).
+    if slot.unlisted || !work.is_listed() {
         let acknowledged = work.record().is_some_and(|record| {
-            record.acknowledged.as_ref().is_some_and(|list| list.list.contains_key(work.name)) && work.is_listed()
+            record.acknowledged.as_ref().is_some_and(|known| known.list.contains_key(work.name)) && work.is_listed()
         });
         if !acknowledged {
             slot.heal = Some(Heal::Relisting);
