@@ -156,6 +156,14 @@ pub fn listed_only(slot: &mut Slot, work: &mut Work<'_>) {
         Some(device) => make_over(slot, work, instance, device),
         None => {
             let in_use = work.node_object().is_some_and(|node| node.volumes_in_use.contains(work.name));
+            let wanted = work.ctx.desired.wants(work.key).iter().any(|want| want.node == *work.node);
+            if in_use && wanted {
+                // It went while the node reports it in use: it stays listed, and is attached anew (rule 4).
+                work.wish(Wish::Keep);
+                work.volume.listed_only.remove(work.node);
+                work.ctx.dirty_volumes.insert(work.key.clone());
+                return;
+            }
             if in_use {
                 work.ctx.wake_volume_in(work.key, std::time::Duration::from_secs(10), "listed, gone and in use");
                 return slot.block(BlockedReason::InUse, now);
