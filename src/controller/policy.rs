@@ -48,7 +48,9 @@ impl Default for Settings {
             ec2_mutating: Bucket { burst: 48, per_second: 5.0 },
             // A tenth of EC2's 20/s: the rest belongs to the others in the account.
             ec2_describe: Bucket { burst: 4, per_second: 2.0 },
-            api_writes: Bucket { burst: 100, per_second: 50.0 },
+            // Five writes move a volume: with this EC2's rate is the limit, and 1,000 volumes that EC2 would let move at
+            // once take about a minute.
+            api_writes: Bucket { burst: 100, per_second: 100.0 },
         }
     }
 }
