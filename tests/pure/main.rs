@@ -7,5 +7,6 @@ mod house;
 mod imports;
 mod placed;
 mod planner;
+mod sabotage;
 mod simulate;
 mod source;

@@ -42,7 +42,7 @@ pub struct SimulateOptions {
     /// Seed of all chance: the same seed is the same run, byte for byte
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
-    /// Run N seeds one after the other, from --seed on, and tell those that fail
+    /// Run N seeds one after the other, from --seed on, and tell those that fail (`sabotage`: chaos only)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     seeds: Option<u64>,
     /// Number of nodes [default: the scenario's]

@@ -13,7 +13,7 @@ use crate::controller::policy::{Policy, Rule};
 use crate::sim::checkers::Violation;
 use crate::sim::faults::Specification;
 use crate::sim::faults::placement::{self, Profile};
-use crate::sim::faults::sabotage::{self, Effort};
+use crate::sim::faults::sabotage::{self, Effort, Trial};
 use crate::sim::run::Run;
 use crate::sim::scenarios::Scenario;
 use crate::sim::scenarios::small::SmallWorld;
@@ -144,11 +144,18 @@ pub(super) fn sabotage(options: &SimulateOptions, palette: Palette, out: &mut im
     let mut missed = 0;
     let mut found_all = Vec::new();
     for rule in rules {
-        let found = sabotage::search(rule, effort, |tried| {
+        let mut say = |tried: u64| {
             if tried.is_multiple_of(64) {
                 progress.say(format!("{rule:?}: {tried} runs"));
             }
-        })?;
+        };
+        let found = match options.seeds {
+            Some(seeds) => {
+                let chaos = (options.seed..options.seed.saturating_add(seeds)).map(|seed| Trial::Chaos { seed });
+                sabotage::first_of(rule, chaos, &mut say)?
+            }
+            None => sabotage::search(rule, effort, &mut say)?,
+        };
         let name = format!("{rule:?}");
         match &found {
             Some(found) if !options.json => progress.aside(|| {

@@ -114,8 +114,12 @@ pub fn search(rule: Rule, effort: Effort, progress: impl FnMut(u64)) -> Result<O
 }
 
 /// The first of some runs that breaks an invariant without the rule, and none with it.
-pub fn first_of(rule: Rule, trials: impl Iterator<Item = Trial>) -> Result<Option<Found>, PlacementError> {
-    Search { policy: Policy::without([rule]), tried: 0, progress: |_| () }.first_of(trials)
+pub fn first_of(
+    rule: Rule,
+    trials: impl Iterator<Item = Trial>,
+    progress: impl FnMut(u64),
+) -> Result<Option<Found>, PlacementError> {
+    Search { policy: Policy::without([rule]), tried: 0, progress }.first_of(trials)
 }
 
 struct Search<P> {
