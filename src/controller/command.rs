@@ -12,7 +12,7 @@ use crate::model::attachment::{AttachmentError, NewAttachmentSource};
 use crate::model::device::DeviceName;
 use crate::model::ids::{
     AttachmentKey, AttachmentName, AwsVolumeId, BootId, InstanceId, InstanceType, NodeName, PersistentVolumeName,
-    PodKey, ResourceVersion, Uid, UniqueVolumeName,
+    PodKey, ResourceVersion, Uid, UniqueVolumeName, Zone,
 };
 pub use crate::model::outcome::CommandId;
 use crate::model::time::Monotonic;
@@ -102,6 +102,21 @@ pub enum Ec2Call {
         /// At most 100, without repetition.
         types: Vec<InstanceType>,
     },
+    /// DescribeInstanceStatus of these ids (there is no filter for them: one that EC2 does not know fails the call), one
+    /// page. Instances that are not running are left out of the answer.
+    DescribeInstanceStatus {
+        /// At most 100, without repetition.
+        instances: Vec<InstanceId>,
+        /// The page; `None` for the first.
+        next_token: Option<String>,
+    },
+    /// DescribeVolumeStatus of these ids (likewise), one page.
+    DescribeVolumeStatus {
+        /// At most 100, without repetition.
+        volumes: Vec<AwsVolumeId>,
+        /// The page; `None` for the first.
+        next_token: Option<String>,
+    },
 }
 
 impl Ec2Call {
@@ -175,6 +190,20 @@ pub enum KubernetesCall {
         resource_version: ResourceVersion,
         /// The whole list after the write.
         finalizers: Vec<SmolStr>,
+    },
+    /// PATCH of a PersistentVolume with where it can be used: labels, and node affinity if asked for. With UID and
+    /// resourceVersion. Node affinity cannot be undone.
+    PlacePersistentVolume {
+        /// Name.
+        name: PersistentVolumeName,
+        /// Precondition.
+        uid: Uid,
+        /// Precondition.
+        resource_version: ResourceVersion,
+        /// Labels to be set; others stay.
+        labels: BTreeMap<SmolStr, SmolStr>,
+        /// `spec.nodeAffinity`: nodes of this zone (label `topology.kubernetes.io/zone`) only; `None` leaves it alone.
+        affinity: Option<Zone>,
     },
     /// Live GET of a PersistentVolume, to settle a write of unknown outcome.
     GetPersistentVolume {

@@ -6,6 +6,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use smol_str::SmolStr;
+
 use super::event::Role;
 
 /// The settings of the core, validated before they come here.
@@ -19,6 +21,18 @@ pub struct Settings {
     pub unmount_timeout: Duration,
     /// What happens to attachments that are not ours (rule 9).
     pub unknown_attachments: UnknownAttachments,
+    /// How long one sweep over every attachment takes: a silent detach is noticed within this and 15 s.
+    pub sweep_period: Duration,
+    /// How often the states of instances in doubt are read.
+    pub instance_period: Duration,
+    /// Whether PersistentVolumes without any placement are labelled with the zone EC2 shows.
+    pub zone_labels: ZoneLabels,
+    /// Whether they also get a node affinity to that zone, which cannot be undone.
+    pub zone_affinity: ZoneAffinity,
+    /// The region, for the label; `None`: no region label is written.
+    pub region: Option<SmolStr>,
+    /// Which volumes may be attached and detached at all.
+    pub volume_guard: VolumeGuard,
     /// Mutating EC2 calls: AttachVolume, DetachVolume, ModifyVolume share one bucket.
     pub ec2_mutating: Bucket,
     /// Describe calls per second, at most (the poll interval follows from it).
@@ -43,6 +57,12 @@ impl Default for Settings {
             force_detach: ForceDetach::Impaired,
             unmount_timeout: Duration::from_secs(6 * 60),
             unknown_attachments: UnknownAttachments::Report,
+            sweep_period: Duration::from_secs(60),
+            instance_period: Duration::from_secs(5),
+            zone_labels: ZoneLabels::Write,
+            zone_affinity: ZoneAffinity::LeaveAlone,
+            region: None,
+            volume_guard: VolumeGuard::default(),
             // EC2's default for an account and region is 50 and 5/s, shared by every caller. Two tokens stay: a request
             // that was quicker on the way than the first of its burst would find the last one not there yet.
             ec2_mutating: Bucket { burst: 48, per_second: 5.0 },
@@ -73,6 +93,34 @@ pub enum UnknownAttachments {
     Report,
     /// Led out by a VolumeAttachment and the whole of rule 6.
     Detach,
+}
+
+/// Labels of zone and region on PersistentVolumes that have neither labels nor node affinity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ZoneLabels {
+    /// Written from what a sweep shows.
+    Write,
+    /// Not written.
+    LeaveAlone,
+}
+
+/// Node affinity of such PersistentVolumes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ZoneAffinity {
+    /// Written, where every node of EBS carries the zone label and it agrees with where the volume is used.
+    Write,
+    /// Not written.
+    LeaveAlone,
+}
+
+/// Which volumes may be acted on, by their tags. An account may hold volumes of other clusters; a PersistentVolume can
+/// name any of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VolumeGuard {
+    /// This cluster: a volume tagged `kubernetes.io/cluster/…` for others only is refused.
+    pub cluster_name: Option<SmolStr>,
+    /// A tag every volume must carry: its key and, if given, its value.
+    pub require_tag: Option<(SmolStr, Option<SmolStr>)>,
 }
 
 /// The rules in force. Tests switch single ones off to prove that the simulator finds what they prevent.

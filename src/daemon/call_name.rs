@@ -52,6 +52,8 @@ fn ec2_action(call: &Ec2Call) -> &'static str {
         Ec2Call::DescribeVolumes { .. } => "DescribeVolumes",
         Ec2Call::DescribeInstances { .. } => "DescribeInstances",
         Ec2Call::DescribeInstanceTypes { .. } => "DescribeInstanceTypes",
+        Ec2Call::DescribeInstanceStatus { .. } => "DescribeInstanceStatus",
+        Ec2Call::DescribeVolumeStatus { .. } => "DescribeVolumeStatus",
     }
 }
 
@@ -64,7 +66,9 @@ fn kubernetes_request(call: &KubernetesCall) -> (&'static str, &'static str) {
         KubernetesCall::PatchAttachmentStatus { .. } => ("patch", "volumeattachments/status"),
         KubernetesCall::DeleteAttachment { .. } => ("delete", "volumeattachments"),
         KubernetesCall::GetAttachment { .. } => ("get", "volumeattachments"),
-        KubernetesCall::SetPersistentVolumeFinalizers { .. } => ("patch", "persistentvolumes"),
+        KubernetesCall::SetPersistentVolumeFinalizers { .. } | KubernetesCall::PlacePersistentVolume { .. } => {
+            ("patch", "persistentvolumes")
+        }
         KubernetesCall::GetPersistentVolume { .. } => ("get", "persistentvolumes"),
         KubernetesCall::PatchNodeStatus { .. } => ("patch", "nodes/status"),
         KubernetesCall::GetNode { .. } => ("get", "nodes"),
@@ -88,8 +92,11 @@ fn ec2_subject(call: &Ec2Call) -> String {
             None => format!("{volume} to {instance} as {device}"),
         },
         Ec2Call::DetachVolume { volume, instance, device } => format!("{volume} from {instance}, was {device}"),
-        Ec2Call::DescribeVolumes { volumes, next_token } => counted(volumes.len(), "volumes", next_token.is_some()),
-        Ec2Call::DescribeInstances { instances, next_token } => {
+        Ec2Call::DescribeVolumes { volumes, next_token } | Ec2Call::DescribeVolumeStatus { volumes, next_token } => {
+            counted(volumes.len(), "volumes", next_token.is_some())
+        }
+        Ec2Call::DescribeInstances { instances, next_token }
+        | Ec2Call::DescribeInstanceStatus { instances, next_token } => {
             counted(instances.len(), "instances", next_token.is_some())
         }
         Ec2Call::DescribeInstanceTypes { types } => counted(types.len(), "instance types", false),
@@ -122,6 +129,10 @@ fn kubernetes_subject(call: &KubernetesCall) -> String {
         KubernetesCall::DeleteAttachment { name, .. } | KubernetesCall::GetAttachment { name } => name.to_string(),
         KubernetesCall::SetPersistentVolumeFinalizers { name, finalizers, .. } => {
             format!("{name}: finalizers [{}]", finalizers.join(", "))
+        }
+        KubernetesCall::PlacePersistentVolume { name, labels, .. } => {
+            let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+            format!("{name}: {}", labels.join(", "))
         }
         KubernetesCall::GetPersistentVolume { name } => name.to_string(),
         KubernetesCall::PatchNodeStatus { name, volumes_attached, .. } => {

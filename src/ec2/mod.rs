@@ -109,6 +109,12 @@ impl Ec2Client {
             Ec2Call::DescribeInstanceTypes { types } => {
                 poll::describe_instance_types(&self.client, sending, types).await
             }
+            Ec2Call::DescribeInstanceStatus { instances, next_token } => {
+                poll::describe_instance_status(&self.client, sending, instances, next_token.as_deref()).await
+            }
+            Ec2Call::DescribeVolumeStatus { volumes, next_token } => {
+                poll::describe_volume_status(&self.client, sending, volumes, next_token.as_deref()).await
+            }
         }
     }
 }

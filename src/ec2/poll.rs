@@ -70,6 +70,44 @@ pub(super) async fn describe_instance_types(client: &Client, sending: Sending, t
     }
 }
 
+/// One page of DescribeInstanceStatus. It has no filter for ids, and takes no MaxResults beside them.
+pub(super) async fn describe_instance_status(
+    client: &Client,
+    sending: Sending,
+    instances: &[InstanceId],
+    next_token: Option<&str>,
+) -> CallResult {
+    let ids = instances.iter().map(|id| id.as_str().to_owned()).collect();
+    let request =
+        client.describe_instance_status().set_instance_ids(Some(ids)).set_next_token(next_token.map(str::to_owned));
+    match request.customize().interceptor(sending.clone()).send().await {
+        Ok(page) => {
+            let statuses = page.instance_statuses().iter().filter_map(translate::instance_status).collect();
+            CallResult::Done(Answer::InstanceStatuses { statuses, next_token: translate::token(page.next_token()) })
+        }
+        Err(error) => sending.failure(&error),
+    }
+}
+
+/// One page of DescribeVolumeStatus, likewise.
+pub(super) async fn describe_volume_status(
+    client: &Client,
+    sending: Sending,
+    volumes: &[AwsVolumeId],
+    next_token: Option<&str>,
+) -> CallResult {
+    let ids = volumes.iter().map(|id| id.as_str().to_owned()).collect();
+    let request =
+        client.describe_volume_status().set_volume_ids(Some(ids)).set_next_token(next_token.map(str::to_owned));
+    match request.customize().interceptor(sending.clone()).send().await {
+        Ok(page) => {
+            let statuses = page.volume_statuses().iter().filter_map(translate::volume_status).collect();
+            CallResult::Done(Answer::VolumeStatuses { statuses, next_token: translate::token(page.next_token()) })
+        }
+        Err(error) => sending.failure(&error),
+    }
+}
+
 fn filter<'a>(name: &str, values: impl Iterator<Item = &'a str>) -> Filter {
     Filter::builder().name(name).set_values(Some(values.map(str::to_owned).collect())).build()
 }

@@ -5,8 +5,9 @@
 //! XML for a whole answer), and the core reads again.
 
 use aws_sdk_ec2::types::{
-    Instance, InstanceBlockDeviceMapping, InstanceStateName, InstanceTypeInfo, Volume, VolumeAttachment,
-    VolumeAttachmentState, VolumeState as SdkVolumeState,
+    Instance, InstanceBlockDeviceMapping, InstanceStateName, InstanceStatus, InstanceStatusSummary, InstanceTypeInfo,
+    SummaryStatus, Volume, VolumeAttachment, VolumeAttachmentState, VolumeState as SdkVolumeState, VolumeStatusItem,
+    VolumeStatusName,
 };
 use smol_str::SmolStr;
 
@@ -14,9 +15,12 @@ use crate::model::device::DeviceName;
 use crate::model::ids::{AwsVolumeId, InstanceId, InstanceType, Zone};
 use crate::model::time::Wall;
 use crate::model::volume::{
-    AttachmentReading, AttachmentState, BlockDeviceMapping, InstanceReading, InstanceState, InstanceTypeReading,
-    VolumeReading, VolumeState,
+    AttachmentReading, AttachmentState, BlockDeviceMapping, CheckStatus, InstanceReading, InstanceState,
+    InstanceStatusReading, InstanceTypeReading, VolumeReading, VolumeState, VolumeStatusReading,
 };
+
+/// What the detail `initialization-state` says while blocks are being loaded.
+const INITIALIZING: &str = "initializing";
 
 /// A volume, if its id, state, zone and every one of its attachments can be read.
 pub(super) fn volume(volume: &Volume) -> Option<VolumeReading> {
@@ -27,6 +31,7 @@ pub(super) fn volume(volume: &Volume) -> Option<VolumeReading> {
         // Older answers do not carry it.
         multi_attach_enabled: volume.multi_attach_enabled().unwrap_or(false),
         zone: Zone::new(volume.availability_zone()?),
+        tags: volume.tags().iter().filter_map(|tag| Some((tag.key()?.into(), tag.value()?.into()))).collect(),
     })
 }
 
@@ -70,6 +75,38 @@ pub(super) fn instance_type(info: &InstanceTypeInfo) -> Option<InstanceTypeReadi
     Some(InstanceTypeReading {
         instance_type: InstanceType::new(info.instance_type()?.as_str()),
         ebs_cards: cards.unwrap_or(1).max(1),
+    })
+}
+
+/// An instance's status checks, if its id and state can be read. A check that is not given is one that says nothing.
+pub(super) fn instance_status(status: &InstanceStatus) -> Option<InstanceStatusReading> {
+    Some(InstanceStatusReading {
+        id: InstanceId::parse(status.instance_id()?).ok()?,
+        state: instance_state(status.instance_state()?.name()?),
+        system: check(status.system_status()),
+        instance: check(status.instance_status()),
+    })
+}
+
+fn check(summary: Option<&InstanceStatusSummary>) -> CheckStatus {
+    match summary.and_then(InstanceStatusSummary::status) {
+        Some(SummaryStatus::Ok) => CheckStatus::Ok,
+        Some(SummaryStatus::Impaired) => CheckStatus::Impaired,
+        Some(SummaryStatus::Initializing) => CheckStatus::Initializing,
+        Some(SummaryStatus::NotApplicable) => CheckStatus::NotApplicable,
+        Some(SummaryStatus::InsufficientData) | None => CheckStatus::InsufficientData,
+        Some(other) => CheckStatus::Unknown(SmolStr::new(other.as_str())),
+    }
+}
+
+/// Whether a volume's blocks are still being loaded. The driver takes a volume for initialized unless the detail says
+/// otherwise.
+pub(super) fn volume_status(item: &VolumeStatusItem) -> Option<VolumeStatusReading> {
+    let details = item.volume_status().map(|info| info.details()).unwrap_or_default();
+    let detail = details.iter().find(|detail| detail.name() == Some(&VolumeStatusName::InitializationState));
+    Some(VolumeStatusReading {
+        id: AwsVolumeId::parse(item.volume_id()?).ok()?,
+        initializing: detail.and_then(|detail| detail.status()).is_some_and(|status| status == INITIALIZING),
     })
 }
 

@@ -42,7 +42,9 @@ fn accepted(call: &KubernetesCall, body: &[u8]) -> Result<Answer, Unread> {
             }
             attachment(body)
         }
-        KubernetesCall::SetPersistentVolumeFinalizers { .. } | KubernetesCall::GetPersistentVolume { .. } => {
+        KubernetesCall::SetPersistentVolumeFinalizers { .. }
+        | KubernetesCall::PlacePersistentVolume { .. }
+        | KubernetesCall::GetPersistentVolume { .. } => {
             let volume = translate::persistent_volume(object::<PersistentVolumeObject>(body)?)?;
             let gone = volume.deleting && volume.finalizers.is_empty();
             Ok(Answer::PersistentVolume((!gone).then(|| Box::new(volume))))

@@ -66,9 +66,18 @@ pub struct Annotations {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Labels {
-    /// Of a Node.
+    /// Of a Node or a PersistentVolume.
     #[serde(rename = "topology.kubernetes.io/zone")]
     pub zone: Field<SmolStr>,
+    /// Of a PersistentVolume.
+    #[serde(rename = "topology.kubernetes.io/region")]
+    pub region: Field<SmolStr>,
+    /// Of a PersistentVolume made before Kubernetes 1.17.
+    #[serde(rename = "failure-domain.beta.kubernetes.io/zone")]
+    pub old_zone: Field<SmolStr>,
+    /// Likewise.
+    #[serde(rename = "failure-domain.beta.kubernetes.io/region")]
+    pub old_region: Field<SmolStr>,
 }
 
 /// `metadata.ownerReferences[]`
@@ -259,6 +268,8 @@ pub struct PersistentVolumeSpec {
     pub volume_mode: Field<SmolStr>,
     /// `claimRef`
     pub claim_ref: Field<ClaimReference>,
+    /// `nodeAffinity`
+    pub node_affinity: Field<Present>,
     /// `csi`
     pub csi: Field<CsiSource>,
     /// `awsElasticBlockStore`

@@ -19,6 +19,7 @@ use crate::controller::command::{
 use crate::model::attachment::{
     AttachmentError, DEVICE_ANNOTATION, NODE_ID_ANNOTATION, NODE_UID_ANNOTATION, NewAttachmentSource,
 };
+use crate::model::claim::ZONE_LABEL;
 use crate::model::ids::{AttachmentName, DriverName, ResourceVersion, Uid, VolumeHandle};
 use crate::model::node::{IN_USE_UNKNOWN_ANNOTATION, TOUCH_ANNOTATION, UnknownMarks};
 use crate::model::pod::InlineEbs;
@@ -62,6 +63,19 @@ pub fn build(call: &KubernetesCall, now: Wall, serial: u64) -> Result<Request<Ve
         KubernetesCall::SetPersistentVolumeFinalizers { name, uid, resource_version, finalizers } => {
             let metadata = finalizers_patch(uid, resource_version, finalizers);
             merge(&Resource::new(PERSISTENT_VOLUMES), name.as_str(), json!({ "metadata": metadata }))
+        }
+        KubernetesCall::PlacePersistentVolume { name, uid, resource_version, labels, affinity } => {
+            let labels: Map<String, Value> =
+                labels.iter().map(|(key, value)| (key.to_string(), json!(value))).collect();
+            let mut body = json!({ "metadata": {
+                "uid": uid.as_str(), "resourceVersion": resource_version.as_str(), "labels": labels
+            } });
+            if let Some(zone) = affinity {
+                let expression = json!({ "key": ZONE_LABEL, "operator": "In", "values": [zone.as_str()] });
+                body["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"] =
+                    json!([{ "matchExpressions": [expression] }]);
+            }
+            merge(&Resource::new(PERSISTENT_VOLUMES), name.as_str(), body)
         }
         KubernetesCall::GetPersistentVolume { name } => {
             Resource::new(PERSISTENT_VOLUMES).get(name.as_str(), &GetParams::default())

@@ -26,7 +26,7 @@ use super::objects::{
 };
 use crate::controller::event::{Kind, Object, ObjectKey};
 use crate::model::attachment::{AttachmentError, AttachmentSource, AttachmentStatus, VolumeAttachment};
-use crate::model::claim::{AccessMode, Claim, PersistentVolume, PersistentVolumeSource};
+use crate::model::claim::{AccessMode, Claim, PersistentVolume, PersistentVolumeSource, Placement};
 use crate::model::device::DeviceName;
 use crate::model::ids::{
     AttachmentName, BootId, ClaimKey, DriverName, NodeName, PersistentVolumeName, PodKey, ProviderId, ResourceVersion,
@@ -279,6 +279,7 @@ pub fn persistent_volume(object: PersistentVolumeObject) -> Result<PersistentVol
         Some((key, Uid::new(claim.uid.ok().unwrap_or_default())))
     });
     let modes = spec.access_modes.ok().unwrap_or_default();
+    let labels = metadata.labels.ok().unwrap_or_default();
     Ok(PersistentVolume {
         name: text(metadata.name, "metadata.name", PersistentVolumeName::new)?,
         uid: text(metadata.uid, "metadata.uid", Uid::new)?,
@@ -289,6 +290,11 @@ pub fn persistent_volume(object: PersistentVolumeObject) -> Result<PersistentVol
         source,
         access_modes: modes.iter().filter_map(Field::get).filter_map(|mode| access_mode(mode)).collect(),
         block: spec.volume_mode.get().is_some_and(|mode| mode == "Block"),
+        placement: Placement {
+            zone: labels.zone.ok().or_else(|| labels.old_zone.ok()),
+            region: labels.region.ok().or_else(|| labels.old_region.ok()),
+            has_affinity: spec.node_affinity.is_there(),
+        },
     })
 }
 

@@ -40,6 +40,24 @@ pub struct PersistentVolume {
     pub access_modes: BTreeSet<AccessMode>,
     /// Whether `spec.volumeMode` is Block.
     pub block: bool,
+    /// What it says of where it can be used.
+    pub placement: Placement,
+}
+
+/// The well-known label of a zone.
+pub const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
+/// The well-known label of a region.
+pub const REGION_LABEL: &str = "topology.kubernetes.io/region";
+
+/// What a PersistentVolume says of where it can be used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Placement {
+    /// Label `topology.kubernetes.io/zone`, or its predecessor `failure-domain.beta.kubernetes.io/zone`.
+    pub zone: Option<SmolStr>,
+    /// Label `topology.kubernetes.io/region`, or its predecessor.
+    pub region: Option<SmolStr>,
+    /// Whether `spec.nodeAffinity` is set.
+    pub has_affinity: bool,
 }
 
 /// The source of a PersistentVolume.

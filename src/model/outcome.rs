@@ -9,7 +9,7 @@ use super::claim::PersistentVolume;
 use super::node::Node;
 use super::pod::Pod;
 use super::time::Now;
-use super::volume::{InstanceReading, InstanceTypeReading, VolumeReading};
+use super::volume::{InstanceReading, InstanceStatusReading, InstanceTypeReading, VolumeReading, VolumeStatusReading};
 
 /// Identifies one command of one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -64,6 +64,20 @@ pub enum Answer {
     },
     /// DescribeInstanceTypes.
     InstanceTypes(Vec<InstanceTypeReading>),
+    /// One page of DescribeInstanceStatus.
+    InstanceStatuses {
+        /// The instances that could be read.
+        statuses: Vec<InstanceStatusReading>,
+        /// Set: another page follows.
+        next_token: Option<String>,
+    },
+    /// One page of DescribeVolumeStatus.
+    VolumeStatuses {
+        /// The volumes that could be read.
+        statuses: Vec<VolumeStatusReading>,
+        /// Set: another page follows.
+        next_token: Option<String>,
+    },
     /// A Node as stored: after a write, or by a live read (`None`: NotFound).
     Node(Option<Box<Node>>),
     /// The pods bound to the node of a live LIST (no resourceVersion: a consistent read).

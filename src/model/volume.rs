@@ -1,5 +1,7 @@
 //! What EC2 said in one read: volumes with their attachments, instances, instance types.
 
+use std::collections::BTreeMap;
+
 use smol_str::SmolStr;
 
 use super::device::DeviceName;
@@ -20,6 +22,8 @@ pub struct VolumeReading {
     pub multi_attach_enabled: bool,
     /// `AvailabilityZone`.
     pub zone: Zone,
+    /// `Tags`: key → value.
+    pub tags: BTreeMap<SmolStr, SmolStr>,
 }
 
 /// `Volume.State`.
@@ -167,4 +171,58 @@ pub struct InstanceTypeReading {
     pub instance_type: InstanceType,
     /// `EbsInfo.MaximumEbsCards`: with two, `EbsCardIndex` must be spread or half the slots are lost.
     pub ebs_cards: u32,
+}
+
+/// One instance as one DescribeInstanceStatus answer showed it. The checks run once a minute and fail after some minutes
+/// of unreachability: evidence about the machine, not about its kubelet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstanceStatusReading {
+    /// The instance.
+    pub id: InstanceId,
+    /// `InstanceState.Name`.
+    pub state: InstanceState,
+    /// `SystemStatus.Status`: the host, its power and its network.
+    pub system: CheckStatus,
+    /// `InstanceStatus.Status`: whether the guest answers.
+    pub instance: CheckStatus,
+}
+
+/// The result of one of EC2's status checks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CheckStatus {
+    /// `ok`
+    Ok,
+    /// `impaired`
+    Impaired,
+    /// `initializing`
+    Initializing,
+    /// `insufficient-data`
+    InsufficientData,
+    /// `not-applicable`: the instance is not running.
+    NotApplicable,
+    /// A text this version does not know. Never read as impaired.
+    Unknown(SmolStr),
+}
+
+impl CheckStatus {
+    /// As EC2 writes it.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Ok => "ok",
+            Self::Impaired => "impaired",
+            Self::Initializing => "initializing",
+            Self::InsufficientData => "insufficient-data",
+            Self::NotApplicable => "not-applicable",
+            Self::Unknown(text) => text,
+        }
+    }
+}
+
+/// One volume as one DescribeVolumeStatus answer showed it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeStatusReading {
+    /// The volume.
+    pub id: AwsVolumeId,
+    /// Whether the detail `initialization-state` says that blocks are still being loaded from a snapshot.
+    pub initializing: bool,
 }

@@ -94,6 +94,8 @@ fn volume_fields(model: &Ec2Model, volume: &VolumeReading) -> Vec<Element> {
         fields.push(text("createTime", timestamp(record.created())));
     }
     fields.push(items("attachmentSet", attachments));
+    let tags = volume.tags.iter().map(|(key, value)| vec![text("key", key), text("value", value)]);
+    fields.push(items("tagSet", tags));
     fields
 }
 
@@ -111,6 +113,7 @@ pub(super) fn create(exchange: &mut Exchange<'_>) -> Reply {
         attachments: Vec::new(),
         multi_attach_enabled: multi_attach,
         zone: volume.zone().clone(),
+        tags: volume.tags().clone(),
     });
     Ok(reading.map(|reading| volume_fields(exchange.model, &reading)).unwrap_or_default())
 }

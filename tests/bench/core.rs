@@ -14,7 +14,7 @@ use attachd::controller::Controller;
 use attachd::controller::command::Call;
 use attachd::controller::event::{Event, EventKind, Guard, GuardChange, Kind, Role, Term, WatchEvent};
 use attachd::controller::policy::{Bucket, Policy, Settings};
-use attachd::model::claim::{AccessMode, PersistentVolume, PersistentVolumeSource};
+use attachd::model::claim::{AccessMode, PersistentVolume, PersistentVolumeSource, Placement};
 use attachd::model::ids::{
     BootId, ClaimKey, DriverName, InstanceId, InstanceType, NodeName, PersistentVolumeName, PodKey, ProviderId,
     ResourceVersion, Uid, VolumeHandle, VolumeKey, Zone,
@@ -101,6 +101,7 @@ impl Bench {
                 },
                 access_modes: [AccessMode::ReadWriteOnce].into(),
                 block: false,
+                placement: Placement::default(),
             };
             self.api.create_bound_claim(&ClaimKey::new("d", format!("c{index}")), volume);
             self.bind(index, index / PER_NODE);

@@ -168,6 +168,7 @@ mod tests {
             attachments: Vec::new(),
             multi_attach_enabled: false,
             zone: Zone::new("z"),
+            tags: Default::default(),
         })
     }
 

@@ -11,7 +11,7 @@ use smol_str::SmolStr;
 use super::DesiredStateOfWorld;
 use crate::controller::event::{Object, ObjectKey, WatchEvent};
 use crate::controller::policy::Policy;
-use crate::model::claim::{AccessMode, Claim, PersistentVolume, PersistentVolumeSource};
+use crate::model::claim::{AccessMode, Claim, PersistentVolume, PersistentVolumeSource, Placement};
 use crate::model::ids::{
     AwsVolumeId, ClaimKey, DriverName, NodeName, PersistentVolumeName, PodKey, ResourceVersion, Uid, VolumeHandle,
     VolumeKey,
@@ -94,6 +94,7 @@ fn persistent_volume(name: &str, claim: &str, source: PersistentVolumeSource) ->
         source,
         access_modes: BTreeSet::from([AccessMode::ReadWriteOnce]),
         block: false,
+        placement: Placement::default(),
     }
 }
 

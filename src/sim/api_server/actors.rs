@@ -7,7 +7,7 @@ use smol_str::SmolStr;
 use super::{Api, PV_PROTECTION};
 use crate::controller::event::Object;
 use crate::model::attachment::VolumeAttachment;
-use crate::model::claim::{AccessMode, Claim, PersistentVolume, PersistentVolumeSource};
+use crate::model::claim::{AccessMode, Claim, PersistentVolume, PersistentVolumeSource, Placement};
 use crate::model::ids::{
     AttachmentName, AwsVolumeId, BootId, ClaimKey, DriverName, NodeName, PersistentVolumeName, PodKey, ProviderId,
     ResourceVersion, Uid, UniqueVolumeName, VolumeHandle, Zone,
@@ -62,6 +62,7 @@ pub fn ebs_volume(name: &str, volume: &AwsVolumeId) -> PersistentVolume {
         },
         access_modes: BTreeSet::from([AccessMode::ReadWriteOnce]),
         block: false,
+        placement: Placement::default(),
     }
 }
 

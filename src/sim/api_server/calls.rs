@@ -1,11 +1,14 @@
 //! attachd's calls, answered as kube-apiserver v1.36 answers them; the refusals go through the same table as the real
 //! ones ([`classify_kubernetes`]).
 
+use std::collections::BTreeMap;
+
 use smol_str::SmolStr;
 
 use super::Api;
 use crate::controller::command::{AttachmentStatusChange, KubernetesCall, NewAttachment, Recorded};
 use crate::model::attachment::{AttachmentSource, AttachmentStatus, NewAttachmentSource, VolumeAttachment};
+use crate::model::claim::{REGION_LABEL, ZONE_LABEL};
 use crate::model::ids::{AttachmentName, NodeName, PersistentVolumeName, ResourceVersion, Uid};
 use crate::model::node::UnknownMarks;
 use crate::model::outcome::{Answer, CallResult, classify_kubernetes};
@@ -105,6 +108,9 @@ impl Api {
             }
             KubernetesCall::SetPersistentVolumeFinalizers { name, uid, resource_version, finalizers } => {
                 self.set_pv_finalizers(by, name, (uid, resource_version), finalizers)?
+            }
+            KubernetesCall::PlacePersistentVolume { name, uid, resource_version, labels, affinity } => {
+                self.place_pv(by, name, (uid, resource_version), labels, affinity.is_some())?
             }
             KubernetesCall::GetPersistentVolume { name } => {
                 Answer::PersistentVolume(self.persistent_volumes.get(name).cloned().map(Box::new))
@@ -209,6 +215,32 @@ impl Api {
         check_finalizers("PersistentVolume", name.as_str(), stored.deleting, &stored.finalizers, finalizers)?;
         let mut object = stored.clone();
         object.finalizers = finalizers.to_vec();
+        Ok(Answer::PersistentVolume(self.store_persistent_volume(by, object).map(Box::new)))
+    }
+
+    /// Labels, and a node affinity that only one without any takes (it is immutable).
+    fn place_pv(
+        &mut self,
+        by: Actor,
+        name: &PersistentVolumeName,
+        (uid, version): (&Uid, &ResourceVersion),
+        labels: &BTreeMap<SmolStr, SmolStr>,
+        with_affinity: bool,
+    ) -> Result<Answer, CallResult> {
+        let stored = self.persistent_volumes.get(name).ok_or_else(|| not_found("persistentvolumes", name.as_str()))?;
+        check_patch(
+            ("persistentvolumes", "PersistentVolume", name.as_str()),
+            (&stored.uid, &stored.resource_version),
+            (uid, Some(version)),
+        )?;
+        if with_affinity && stored.placement.has_affinity {
+            let message = format!("PersistentVolume \"{name}\" is invalid: spec.nodeAffinity: field is immutable");
+            return Err(refuse(422, "Invalid", message));
+        }
+        let mut object = stored.clone();
+        object.placement.has_affinity |= with_affinity;
+        object.placement.zone = labels.get(ZONE_LABEL).cloned().or(object.placement.zone);
+        object.placement.region = labels.get(REGION_LABEL).cloned().or(object.placement.region);
         Ok(Answer::PersistentVolume(self.store_persistent_volume(by, object).map(Box::new)))
     }
 

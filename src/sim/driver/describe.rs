@@ -28,6 +28,8 @@ fn ec2(call: &Ec2Call) -> String {
         Ec2Call::DescribeVolumes { volumes, .. } => format!("DescribeVolumes of {}", volumes.len()),
         Ec2Call::DescribeInstances { instances, .. } => format!("DescribeInstances of {}", instances.len()),
         Ec2Call::DescribeInstanceTypes { types } => format!("DescribeInstanceTypes of {}", types.len()),
+        Ec2Call::DescribeInstanceStatus { instances, .. } => format!("DescribeInstanceStatus of {}", instances.len()),
+        Ec2Call::DescribeVolumeStatus { volumes, .. } => format!("DescribeVolumeStatus of {}", volumes.len()),
     }
 }
 
@@ -54,6 +56,10 @@ fn kubernetes(call: &KubernetesCall, world: &World) -> String {
         KubernetesCall::GetAttachment { name } => format!("get {}", object(name)),
         KubernetesCall::SetPersistentVolumeFinalizers { name, finalizers, .. } => {
             format!("PersistentVolume {name}: {}", finalizer(finalizers))
+        }
+        KubernetesCall::PlacePersistentVolume { name, labels, .. } => {
+            let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+            format!("PersistentVolume {name}: {}", labels.join(", "))
         }
         KubernetesCall::GetPersistentVolume { name } => format!("get PersistentVolume {name}"),
         KubernetesCall::PatchNodeStatus { name, volumes_attached, marks, .. } => {

@@ -151,6 +151,7 @@ pub(super) fn kind_name(call: &Call) -> &'static str {
             KubernetesCall::DeleteAttachment { .. } => "DeleteAttachment",
             KubernetesCall::GetAttachment { .. } => "GetAttachment",
             KubernetesCall::SetPersistentVolumeFinalizers { .. } => "SetPersistentVolumeFinalizers",
+            KubernetesCall::PlacePersistentVolume { .. } => "PlacePersistentVolume",
             KubernetesCall::GetPersistentVolume { .. } => "GetPersistentVolume",
             KubernetesCall::PatchNodeStatus { .. } => "PatchNodeStatus",
             KubernetesCall::GetNode { .. } => "GetNode",

@@ -36,6 +36,7 @@ fn kubernetes(call: &KubernetesCall, world: &World) -> String {
             let kept = finalizers.iter().any(|name| *name == ours);
             if kept { "it must not go while it is attached" } else { "attached nowhere any more" }.to_owned()
         }
+        KubernetesCall::PlacePersistentVolume { .. } => "people see where it can be used".to_owned(),
         KubernetesCall::PatchNodeStatus { name, volumes_attached, .. } => {
             let listed = world.nodes.get(name).map(|node| &node.volumes_attached);
             let is_new = |of: &&UniqueVolumeName| listed.is_none_or(|listed| !listed.contains_key(*of));

@@ -12,7 +12,8 @@ use super::world::World;
 use crate::model::ids::{AwsVolumeId, InstanceId, InstanceType};
 use crate::model::time::Monotonic;
 use crate::model::volume::{
-    AttachmentReading, AttachmentState, InstanceReading, InstanceTypeReading, VolumeReading, VolumeState,
+    AttachmentReading, AttachmentState, CheckStatus, InstanceReading, InstanceState, InstanceStatusReading,
+    InstanceTypeReading, VolumeReading, VolumeState, VolumeStatusReading,
 };
 use crate::sim::dice::Dice;
 
@@ -120,6 +121,34 @@ impl World {
         Ok(types.iter().map(reading).collect())
     }
 
+    /// DescribeInstanceStatus of ids: one that is unknown fails the call, one that is not running is left out.
+    pub(super) fn describe_instance_status(
+        &mut self,
+        ids: &[InstanceId],
+    ) -> Result<Vec<InstanceStatusReading>, Ec2Error> {
+        if let Some(unknown) = ids.iter().find(|id| !self.instances.contains_key(*id)) {
+            return Err(Ec2Error::instance_not_found(unknown));
+        }
+        let readings: Vec<InstanceReading> = ids.iter().filter_map(|id| self.read_instance(id)).collect();
+        let running = readings.into_iter().filter(|reading| reading.state == InstanceState::Running);
+        Ok(running
+            .map(|reading| {
+                let check = self.instances.get(&reading.id).map_or(CheckStatus::Ok, |instance| instance.checks.clone());
+                let (system, instance) = (check.clone(), check);
+                InstanceStatusReading { id: reading.id, state: reading.state, system, instance }
+            })
+            .collect())
+    }
+
+    /// DescribeVolumeStatus of ids, likewise.
+    pub(super) fn describe_volume_status(&self, ids: &[AwsVolumeId]) -> Result<Vec<VolumeStatusReading>, Ec2Error> {
+        let reading = |id: &AwsVolumeId| {
+            let volume = self.volumes.get(id).ok_or_else(|| Ec2Error::volume_not_found(id))?;
+            Ok(VolumeStatusReading { id: id.clone(), initializing: volume.initializing })
+        };
+        ids.iter().map(reading).collect()
+    }
+
     fn read_volume(&mut self, id: &AwsVolumeId) -> Option<VolumeReading> {
         if self.faults.hidden_volumes.contains(id) {
             return None;
@@ -133,6 +162,7 @@ impl World {
             attachments: view.attachments.clone(),
             multi_attach_enabled: volume.multi_attach,
             zone: volume.zone.clone(),
+            tags: volume.tags.clone(),
         };
         if let Some(text) = self.faults.volume_states.get(id) {
             reading.state = VolumeState::Unknown(text.clone());

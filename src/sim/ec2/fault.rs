@@ -26,16 +26,22 @@ pub enum Ec2Action {
     DescribeInstances,
     /// DescribeInstanceTypes
     DescribeInstanceTypes,
+    /// DescribeInstanceStatus
+    DescribeInstanceStatus,
+    /// DescribeVolumeStatus
+    DescribeVolumeStatus,
 }
 
 impl Ec2Action {
     /// Every action.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 7] = [
         Self::AttachVolume,
         Self::DetachVolume,
         Self::DescribeVolumes,
         Self::DescribeInstances,
         Self::DescribeInstanceTypes,
+        Self::DescribeInstanceStatus,
+        Self::DescribeVolumeStatus,
     ];
 
     /// The action of a call.
@@ -46,6 +52,8 @@ impl Ec2Action {
             Ec2Call::DescribeVolumes { .. } => Self::DescribeVolumes,
             Ec2Call::DescribeInstances { .. } => Self::DescribeInstances,
             Ec2Call::DescribeInstanceTypes { .. } => Self::DescribeInstanceTypes,
+            Ec2Call::DescribeInstanceStatus { .. } => Self::DescribeInstanceStatus,
+            Ec2Call::DescribeVolumeStatus { .. } => Self::DescribeVolumeStatus,
         }
     }
 
@@ -57,6 +65,8 @@ impl Ec2Action {
             Self::DescribeVolumes => "DescribeVolumes",
             Self::DescribeInstances => "DescribeInstances",
             Self::DescribeInstanceTypes => "DescribeInstanceTypes",
+            Self::DescribeInstanceStatus => "DescribeInstanceStatus",
+            Self::DescribeVolumeStatus => "DescribeVolumeStatus",
         }
     }
 }

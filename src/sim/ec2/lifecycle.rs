@@ -8,7 +8,7 @@ use super::history::History;
 use super::records::{Instance, InstanceView, Volume, VolumeView};
 use super::world::{Change, World};
 use crate::model::ids::{AwsVolumeId, InstanceId, InstanceType, Zone};
-use crate::model::volume::{InstanceState, VolumeState};
+use crate::model::volume::{CheckStatus, InstanceState, VolumeState};
 
 /// Size of a volume nobody gave a size for.
 pub(super) const DEFAULT_SIZE_GIB: u32 = 8;
@@ -30,6 +30,8 @@ impl World {
             size_gib,
             created: self.clock(),
             state,
+            tags: BTreeMap::new(),
+            initializing: false,
             attachments: Vec::new(),
             history: History::new(self.now.monotonic, view),
         };
@@ -79,6 +81,7 @@ impl World {
             hidden_names: BTreeSet::new(),
             freed: BTreeMap::new(),
             held: BTreeSet::new(),
+            checks: CheckStatus::Ok,
             history: History::new(self.now.monotonic, view),
         };
         self.instances.insert(id.clone(), instance);

@@ -33,7 +33,10 @@ use crate::model::device::DeviceName;
 use crate::model::ids::{AwsVolumeId, InstanceId, InstanceType, Zone};
 use crate::model::outcome::{Answer, CallResult};
 use crate::model::time::{Monotonic, Now};
-use crate::model::volume::{InstanceReading, InstanceState, InstanceTypeReading, VolumeReading, VolumeState};
+use crate::model::volume::{
+    CheckStatus, InstanceReading, InstanceState, InstanceStatusReading, InstanceTypeReading, VolumeReading,
+    VolumeState, VolumeStatusReading,
+};
 use crate::sim::dice::Dice;
 use bucket::TokenBucket;
 use world::World;
@@ -116,6 +119,12 @@ impl Ec2Model {
             Ec2Call::DescribeInstanceTypes { types } => {
                 self.describe_instance_types(now, types).map(Answer::InstanceTypes)
             }
+            Ec2Call::DescribeInstanceStatus { instances, .. } => self
+                .describe_instance_status(now, instances)
+                .map(|statuses| Answer::InstanceStatuses { statuses, next_token: None }),
+            Ec2Call::DescribeVolumeStatus { volumes, .. } => self
+                .describe_volume_status(now, volumes)
+                .map(|statuses| Answer::VolumeStatuses { statuses, next_token: None }),
         };
         answer.map_or_else(|error| error.to_result(), CallResult::Done)
     }
@@ -176,6 +185,49 @@ impl Ec2Model {
         types: &[InstanceType],
     ) -> Result<Vec<InstanceTypeReading>, Ec2Error> {
         self.request(now, Ec2Action::DescribeInstanceTypes, BucketKind::Describe, |world| world.describe_types(types))
+    }
+
+    /// DescribeInstanceStatus of ids.
+    pub fn describe_instance_status(
+        &mut self,
+        now: Now,
+        ids: &[InstanceId],
+    ) -> Result<Vec<InstanceStatusReading>, Ec2Error> {
+        self.request(now, Ec2Action::DescribeInstanceStatus, BucketKind::Describe, |world| {
+            world.describe_instance_status(ids)
+        })
+    }
+
+    /// DescribeVolumeStatus of ids.
+    pub fn describe_volume_status(
+        &mut self,
+        now: Now,
+        ids: &[AwsVolumeId],
+    ) -> Result<Vec<VolumeStatusReading>, Ec2Error> {
+        self.request(now, Ec2Action::DescribeVolumeStatus, BucketKind::Describe, |world| {
+            world.describe_volume_status(ids)
+        })
+    }
+
+    /// What the status checks of an instance find from now on.
+    pub fn set_checks(&mut self, instance: &InstanceId, checks: CheckStatus) {
+        if let Some(instance) = self.world.instances.get_mut(instance) {
+            instance.checks = checks;
+        }
+    }
+
+    /// Whether blocks of a volume are still being loaded from a snapshot.
+    pub fn set_initializing(&mut self, volume: &AwsVolumeId, initializing: bool) {
+        if let Some(volume) = self.world.volumes.get_mut(volume) {
+            volume.initializing = initializing;
+        }
+    }
+
+    /// Sets a tag of a volume.
+    pub fn tag_volume(&mut self, volume: &AwsVolumeId, key: &str, value: &str) {
+        if let Some(volume) = self.world.volumes.get_mut(volume) {
+            volume.tags.insert(key.into(), value.into());
+        }
     }
 
     /// What every request goes through: time, bucket, faults, and the books.

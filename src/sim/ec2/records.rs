@@ -9,7 +9,9 @@ use crate::controller::event::Term;
 use crate::model::device::DeviceName;
 use crate::model::ids::{AwsVolumeId, InstanceId, InstanceType, Zone};
 use crate::model::time::{Monotonic, Wall};
-use crate::model::volume::{AttachmentReading, AttachmentState, BlockDeviceMapping, InstanceState, VolumeState};
+use crate::model::volume::{
+    AttachmentReading, AttachmentState, BlockDeviceMapping, CheckStatus, InstanceState, VolumeState,
+};
 
 /// Who made a call.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -94,6 +96,9 @@ pub struct Volume {
     pub(super) size_gib: u32,
     pub(super) created: Wall,
     pub(super) state: VolumeState,
+    pub(super) tags: BTreeMap<SmolStr, SmolStr>,
+    /// Blocks are still being loaded from a snapshot.
+    pub(super) initializing: bool,
     pub(super) attachments: Vec<Attachment>,
     pub(super) history: History<VolumeView>,
 }
@@ -119,6 +124,11 @@ impl Volume {
     /// Whether several instances may attach it.
     pub fn multi_attach(&self) -> bool {
         self.multi_attach
+    }
+
+    /// Its tags.
+    pub fn tags(&self) -> &BTreeMap<SmolStr, SmolStr> {
+        &self.tags
     }
 
     /// Its size in GiB.
@@ -173,6 +183,8 @@ pub struct Instance {
     pub(super) freed: BTreeMap<SmolStr, Monotonic>,
     /// What the guest has mounted or opened: a detach of it stays `busy`.
     pub(super) held: BTreeSet<AwsVolumeId>,
+    /// What both status checks find while it runs.
+    pub(super) checks: CheckStatus,
     pub(super) history: History<InstanceView>,
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use attachd::controller::event::Term;
 use attachd::controller::policy::ForceDetach;
 use attachd::model::attachment::{AttachmentSource, AttachmentStatus, VolumeAttachment};
-use attachd::model::claim::{AccessMode, Claim, PersistentVolume, PersistentVolumeSource};
+use attachd::model::claim::{AccessMode, Claim, PersistentVolume, PersistentVolumeSource, Placement};
 use attachd::model::device::DeviceName;
 use attachd::model::ids::{
     AttachmentKey, AttachmentName, AwsVolumeId, BootId, ClaimKey, DriverName, InstanceId, NodeName,
@@ -167,6 +167,7 @@ fn add_volume(world: &mut World, id: &AwsVolumeId) {
             },
             access_modes: [AccessMode::ReadWriteOnce].into(),
             block: false,
+            placement: Placement::default(),
         },
     );
     world.claims.insert(claim.clone(), Claim { key: claim, uid, bound_to: Some(pv), owner_pod: None });

@@ -187,7 +187,14 @@ fn ec_03_reads_that_go_back_in_time_confirm_nothing() {
         });
         let attachments: Vec<_> = attachments.collect();
         let state = if attachments.is_empty() { VolumeState::Available } else { VolumeState::InUse };
-        let volume = VolumeReading { id: volume("v1"), state, attachments, multi_attach_enabled: false, zone: zone() };
+        let volume = VolumeReading {
+            id: volume("v1"),
+            state,
+            attachments,
+            multi_attach_enabled: false,
+            zone: zone(),
+            tags: Default::default(),
+        };
         Reply::Is(CallResult::Done(Answer::Volumes { volumes: vec![volume], next_token: None }))
     };
     desk.answer("describe-volumes", reading(vec![(old.clone(), AttachmentState::Attached)]));

@@ -12,7 +12,7 @@ use attachd::controller::Controller;
 use attachd::controller::command::{Call, Command, KubernetesCall};
 use attachd::controller::event::{Event, EventKind, Guard, GuardChange, Kind, Object, Term, WatchEvent};
 use attachd::controller::policy::{Policy, Settings};
-use attachd::model::claim::{AccessMode, PersistentVolume, PersistentVolumeSource};
+use attachd::model::claim::{AccessMode, PersistentVolume, PersistentVolumeSource, Placement};
 use attachd::model::ids::{DriverName, ResourceVersion, Uid, VolumeHandle};
 use attachd::model::outcome::{Answer, CallResult, Outcome, classify_ec2, classify_kubernetes};
 use attachd::model::pod::Pod;
@@ -475,5 +475,6 @@ pub fn persistent_volume(v: &str) -> PersistentVolume {
         },
         access_modes: [AccessMode::ReadWriteOnce].into(),
         block: false,
+        placement: Placement::default(),
     }
 }

@@ -54,6 +54,7 @@ fn dev_01_an_attachment_at_another_device_than_asked_for_is_not_confirmed() {
         }],
         multi_attach_enabled: false,
         zone: zone(),
+        tags: Default::default(),
     };
     desk.add_pod("a", "n1", &["v1"]);
     desk.in_use("n1", &["v1"]);

@@ -62,6 +62,7 @@ fn rule_5_an_attachment_from_before_the_send_confirms_nothing() {
         attachments: vec![attachment],
         multi_attach_enabled: false,
         zone: zone(),
+        tags: Default::default(),
     };
     let answer = Answer::Volumes { volumes: vec![stale], next_token: None };
     desk.answer("describe-volumes", Reply::Is(CallResult::Done(answer)));

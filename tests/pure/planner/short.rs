@@ -104,6 +104,12 @@ fn ebs(call: &Ec2Call) -> String {
             format!("describe-instances {}", instances.iter().map(inst).collect::<Vec<_>>().join(","))
         }
         Ec2Call::DescribeInstanceTypes { .. } => "describe-types".to_owned(),
+        Ec2Call::DescribeInstanceStatus { instances, .. } => {
+            format!("describe-instance-status {}", instances.iter().map(inst).collect::<Vec<_>>().join(","))
+        }
+        Ec2Call::DescribeVolumeStatus { volumes, .. } => {
+            format!("describe-volume-status {}", volumes.iter().map(vol).collect::<Vec<_>>().join(","))
+        }
     }
 }
 
@@ -138,6 +144,10 @@ pub fn short(call: &Call) -> String {
         KubernetesCall::SetPersistentVolumeFinalizers { name, finalizers, .. } => {
             let ours = finalizers.iter().any(|finalizer| finalizer.starts_with("external-attacher/"));
             format!("{} {name}", if ours { "protect" } else { "unprotect" })
+        }
+        KubernetesCall::PlacePersistentVolume { name, labels, affinity, .. } => {
+            let affinity = affinity.as_ref().map(|zone| format!(" only {zone}")).unwrap_or_default();
+            format!("place {name} {}{affinity}", labels.values().map(|v| v.as_str()).collect::<Vec<_>>().join(","))
         }
         KubernetesCall::GetPersistentVolume { name } => format!("get-pv {name}"),
         KubernetesCall::PatchNodeStatus { name, volumes_attached, marks, touch, .. } => {

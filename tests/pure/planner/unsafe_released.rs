@@ -177,6 +177,7 @@ fn unsafe_24_one_read_that_shows_it_free_ends_nothing_when_nothing_was_sent() {
         attachments: Vec::new(),
         multi_attach_enabled: false,
         zone: zone(),
+        tags: Default::default(),
     };
     let stale = CallResult::Done(Answer::Volumes { volumes: vec![free], next_token: None });
     desk.answer("describe-volumes v1", Reply::Is(stale));

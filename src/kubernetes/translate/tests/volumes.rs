@@ -90,6 +90,7 @@ fn a_persistent_volume_is_read_whole() {
             },
             access_modes: [AccessMode::ReadWriteOnce].into(),
             block: false,
+            placement: Placement::default(),
         }
     );
 }
