@@ -12,6 +12,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use smol_str::SmolStr;
+
 use crate::controller::event::Role;
 use crate::controller::policy::{ForceDetach, Settings, UnknownAttachments};
 
@@ -28,7 +30,8 @@ pub struct Config {
     pub lease: LeaseConfig,
     /// `log.…`
     pub log: LogConfig,
-    /// What the core is told: `roles`, `forceDetach`, `unmountTimeout`, `unknownAttachments` and the budgets.
+    /// What the core is told: `roles`, `forceDetach`, `unmountTimeout`, `unknownAttachments`, `volumeGuard` and the
+    /// budgets.
     pub settings: Settings,
 }
 
@@ -257,6 +260,27 @@ const KEYS: &[Key] = &[
         },
     },
     Key {
+        path: "volumeGuard.clusterName",
+        allowed: "the name of this cluster in tags kubernetes.io/cluster/NAME, or nothing",
+        set: |config, given| {
+            let name = optional(given, tag_part)?;
+            config.settings.volume_guard.cluster_name = name.map(SmolStr::from);
+            Ok(())
+        },
+    },
+    Key {
+        path: "volumeGuard.requireTag",
+        allowed: "KEY or KEY=VALUE, or nothing",
+        set: |config, given| {
+            let tag = optional(given, |text| tag_part(text.split('=').next().unwrap_or_default()).map(|_| text))?;
+            config.settings.volume_guard.require_tag = tag.map(|tag| match tag.split_once('=') {
+                Some((key, value)) => (key.into(), Some(value.into())),
+                None => (tag.into(), None),
+            });
+            Ok(())
+        },
+    },
+    Key {
         path: "log.format",
         allowed: "text, json",
         set: |config, given| {
@@ -436,6 +460,11 @@ fn some_text(text: &str) -> Result<&str, Refused> {
 fn http_url(text: &str) -> Result<&str, Refused> {
     let uri: http::Uri = text.parse().map_err(|_| Refused::NotAllowed)?;
     check(text, matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some_and(|host| !host.is_empty()))
+}
+
+/// EC2 allows 128 characters in a tag's key. Blanks at its ends are a slip.
+fn tag_part(text: &str) -> Result<&str, Refused> {
+    check(text, (1..=128).contains(&text.chars().count()) && text.trim() == text && !text.contains(char::is_control))
 }
 
 fn is_label_byte(byte: u8) -> bool {

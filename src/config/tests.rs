@@ -48,6 +48,7 @@ roles: [attacher]
 forceDetach: always
 unmountTimeout: 1h 30m
 unknownAttachments: detach
+volumeGuard: {clusterName: blue, requireTag: attachd=allow}
 log: {format: json, level: 'warn,attachd::daemon=debug'}
 ",
     )
@@ -64,6 +65,9 @@ log: {format: json, level: 'warn,attachd::daemon=debug'}
     assert_eq!(config.settings.force_detach, ForceDetach::Always);
     assert_eq!(config.settings.unmount_timeout, Duration::from_secs(5400));
     assert_eq!(config.settings.unknown_attachments, UnknownAttachments::Detach);
+    let guard = &config.settings.volume_guard;
+    assert_eq!(guard.cluster_name.as_deref(), Some("blue"));
+    assert_eq!(guard.require_tag, Some(("attachd".into(), Some("allow".into()))));
     assert_eq!(config.log, LogConfig { format: LogFormat::Json, level: "warn,attachd::daemon=debug".to_owned() });
 }
 
@@ -143,6 +147,8 @@ fn values_out_of_range_are_refused() {
         "listen:",
         "lease: {namespace: Kube_System}",
         "lease: {identity: 'two words'}",
+        "volumeGuard: {requireTag: '=allow'}",
+        "volumeGuard: {clusterName: ' blue'}",
         "unmountTimeout: 0s",
         "unmountTimeout: 2days",
         "log: {level: loud}",

@@ -12,6 +12,7 @@ use super::outbox::Pending;
 use super::reconciler::outcome as slot_outcome;
 use super::report::node_status;
 use super::store::Store;
+use super::volume_guard;
 use crate::model::ids::{AttachmentKey, AwsVolumeId, InstanceId, VolumeKey};
 use crate::model::outcome::{Answer, CallResult, Outcome};
 use crate::model::time::Monotonic;
@@ -118,7 +119,10 @@ fn persistent_volume_written(store: &mut Store, volume: VolumeKey, outcome: Outc
 }
 
 /// Device tables learn from every read; the volume is looked at.
-fn absorb_sight(store: &mut Store, id: &AwsVolumeId, sight: Sight, began: Monotonic) {
+fn absorb_sight(store: &mut Store, id: &AwsVolumeId, mut sight: Sight, began: Monotonic) {
+    if let Sight::Seen(volume) = &mut sight {
+        volume_guard::keep_needed(&mut volume.tags, &store.ctx.settings.volume_guard);
+    }
     let key = VolumeKey::ebs(id);
     let policy = store.ctx.policy.clone();
     let volume = store.volume(&key);

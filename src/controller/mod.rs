@@ -30,6 +30,7 @@ mod store;
 mod survey;
 mod syncer;
 mod timer;
+mod volume_guard;
 
 use std::collections::{BTreeMap, BTreeSet};
 

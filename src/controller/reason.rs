@@ -76,6 +76,8 @@ pub enum BlockedReason {
     ForeignWrite,
     /// No free device name on the instance.
     NoFreeDevice,
+    /// The volume guard does not allow it: the sentence says which tag speaks against it.
+    VolumeGuard(String),
     /// EC2 refused it.
     Refused(String),
     /// Waiting after a failure.
@@ -123,6 +125,7 @@ impl BlockedReason {
             Self::UnresolvedPod => "UnresolvedPod",
             Self::ForeignWrite => "ForeignWrite",
             Self::NoFreeDevice => "NoFreeDevice",
+            Self::VolumeGuard(_) => "VolumeGuard",
             Self::Refused(_) => "Refused",
             Self::Backoff => "Backoff",
             Self::WaitingForEc2 => "WaitingForEc2",
@@ -139,7 +142,7 @@ impl fmt::Display for BlockedReason {
             Self::ZoneMismatch { volume, node } => {
                 write!(f, "the volume is in zone {volume}, the node in zone {node}")
             }
-            Self::AccessMode(text) | Self::Refused(text) => f.write_str(text),
+            Self::AccessMode(text) | Self::VolumeGuard(text) | Self::Refused(text) => f.write_str(text),
             Self::VolumeState(state) => write!(f, "the volume is {state}"),
             Self::MultiAttach(node) => write!(f, "the volume is held by node {node}"),
             Self::HeldByUnknownAttachment { instance, device } => {

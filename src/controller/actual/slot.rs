@@ -5,10 +5,10 @@
 use smol_str::SmolStr;
 
 use super::in_flight::AttachSend;
-use crate::controller::command::Recorded;
+use crate::controller::command::{AttachmentStatusChange, Recorded};
 use crate::controller::reason::BlockedReason;
 use crate::controller::status::ForcedReason;
-use crate::model::attachment::{AttachmentError, VolumeAttachment};
+use crate::model::attachment::VolumeAttachment;
 use crate::model::device::DeviceName;
 use crate::model::ids::{InstanceId, PersistentVolumeName, Uid};
 use crate::model::outcome::CommandId;
@@ -70,8 +70,8 @@ pub struct Slot {
     pub needs_name: bool,
     /// The EBS card chosen with the device.
     pub card: Option<u32>,
-    /// An attachError to be written.
-    pub error_to_write: Option<AttachmentError>,
+    /// An attachError or a detachError to be written.
+    pub error_to_write: Option<AttachmentStatusChange>,
     /// The write whose outcome is unknown.
     pub unsettled_kind: Option<WriteKind>,
     /// Other drivers: when the status was first seen attached.
@@ -234,7 +234,7 @@ pub enum WriteKind {
     StatusAttached,
     /// `status.attached: false`
     StatusDetached,
-    /// `status.attachError`
+    /// `status.attachError` or `status.detachError`
     StatusError,
     /// Deletes the VolumeAttachment.
     Delete,

@@ -8,6 +8,7 @@
 use std::time::Duration;
 
 use super::holders;
+use super::outcome;
 use super::work::Work;
 use crate::controller::actual::in_flight::{AttachSend, CallEnd, CallKind, InFlightCall};
 use crate::controller::actual::in_use::{Mark, mark};
@@ -108,6 +109,9 @@ fn make(slot: &mut Slot, work: &mut Work<'_>, source: &NewSource, instance: &Ins
     if !fresh && work.ctx.policy.holds(Rule::ReadBeforeActing) {
         work.ctx.want_read(work.key, now);
         return slot.block(BlockedReason::VolumeNotRead, now);
+    }
+    if let Err(reason) = work.guard() {
+        return slot.block(reason, now);
     }
     if let Err(reason) = holders::free_for(work, instance) {
         work.poll();
@@ -299,6 +303,10 @@ fn send(slot: &mut Slot, work: &mut Work<'_>, instance: &InstanceId, source: &Ne
     }
     if !slot.made_here() && !admitted(slot, work, instance, source) {
         return;
+    }
+    if let Err(reason) = work.guard() {
+        outcome::state_error(slot, work, &reason.to_string(), outcome::PERMISSION_DENIED);
+        return slot.block(reason, now.monotonic);
     }
     let Some(permit) = work.ctx.permit(Role::Attacher) else {
         return slot.block(BlockedReason::NotLeading, now.monotonic);

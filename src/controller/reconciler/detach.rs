@@ -4,6 +4,7 @@
 //! DetachVolume names instance and recorded device, never Force, and is not repeated blindly. Must never remove the
 //! finalizer before EC2 confirmed the end and every call made under the object is answered or dead.
 
+use super::outcome;
 use super::work::Work;
 use crate::controller::actual::in_flight::{CallEnd, CallKind};
 use crate::controller::actual::nodes::Wish;
@@ -80,6 +81,12 @@ fn send(slot: &mut Slot, work: &mut Work<'_>) {
     let now = work.now();
     if !work.backoff_over(slot, Operation::Detach) {
         return;
+    }
+    if let Err(reason) = work.guard() {
+        if matches!(reason, BlockedReason::VolumeGuard(_)) {
+            outcome::state_detach_error(slot, work, &reason.to_string());
+        }
+        return slot.block(reason, now.monotonic);
     }
     let (Some(recorded), Some(id)) = (slot.recorded.clone(), work.id.cloned()) else { return };
     let Some(permit) = work.ctx.permit(Role::Attacher) else {

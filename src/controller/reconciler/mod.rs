@@ -346,6 +346,7 @@ fn report_wait(slot: &Slot, work: &mut Work<'_>) {
         | BlockedReason::VolumeMissing
         | BlockedReason::PersistentVolumeDeleting
         | BlockedReason::NoFreeDevice
+        | BlockedReason::VolumeGuard(_)
         | BlockedReason::HeldByUnknownAttachment { .. } => {
             let text = blocked.reason.to_string();
             work.ctx.notes.attach_failed(wants, work.node, work.key, &text, now);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::attach;
 use super::detach;
-use super::outcome;
+use super::outcome::{self, PERMISSION_DENIED};
 use super::work::Work;
 use crate::controller::actual::slot::{DetachSent, LeaveStep, Leaving, NewSource, Rung, Slot};
 use crate::controller::desired::AccessCheck;
@@ -49,7 +49,11 @@ pub fn refused(slot: &mut Slot, work: &mut Work<'_>) -> bool {
         Err(_) => return false,
         Ok(instance) => match work.ctx.desired.access(work.key) {
             AccessCheck::Refused(why) => Err(BlockedReason::AccessMode(why.to_string())),
-            _ => attach::zones_agree(work, &instance),
+            // One that was not read yet is read before it is attached.
+            _ => match work.guard() {
+                Ok(()) | Err(BlockedReason::VolumeNotRead) => attach::zones_agree(work, &instance),
+                refused => refused,
+            },
         },
     };
     let Err(reason) = reason else {
@@ -59,8 +63,9 @@ pub fn refused(slot: &mut Slot, work: &mut Work<'_>) -> bool {
         return true;
     };
     let text = reason.to_string();
+    let code = if matches!(reason, BlockedReason::VolumeGuard(_)) { PERMISSION_DENIED } else { INVALID_ARGUMENT };
     slot.block(reason, now);
-    outcome::state_error(slot, work, &text, INVALID_ARGUMENT);
+    outcome::state_error(slot, work, &text, code);
     true
 }
 

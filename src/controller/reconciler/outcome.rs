@@ -25,6 +25,8 @@ const RESOURCE_EXHAUSTED: i32 = 8;
 const INVALID_ARGUMENT: i32 = 3;
 /// gRPC NotFound.
 const NOT_FOUND: i32 = 5;
+/// gRPC PermissionDenied.
+pub const PERMISSION_DENIED: i32 = 7;
 /// gRPC Internal.
 const INTERNAL: i32 = 13;
 
@@ -76,19 +78,53 @@ fn attach_refused(slot: &mut Slot, work: &mut Work<'_>, refusal: &Refusal) {
         Ec2Refusal::Unauthorized | Ec2Refusal::KeyUnusable => (Pace::Slow, INTERNAL),
     };
     work.fail(Operation::Attach, pace);
-    let text = format!("{code}: {message}");
+    let text = refusal_text(*meaning, code, message);
     slot.block(BlockedReason::Refused(text.clone()), now.monotonic);
     work.ctx.notes.attach_failed(work.ctx.desired.wants(work.key), work.node, work.key, &text, now.monotonic);
     state_error(slot, work, &text, grpc);
 }
 
+/// What a person is told of a refusal. EC2's text carries an encoded part that is another one each time: without it, the
+/// same refusal is the same news.
+fn refusal_text(meaning: Ec2Refusal, code: &str, message: &str) -> String {
+    let message = message.split("Encoded authorization failure message").next().unwrap_or(message).trim_end();
+    let hint = match meaning {
+        Ec2Refusal::Unauthorized => {
+            " (attachd's IAM policy does not allow it for this volume or instance; a policy that goes by tags wants the \
+             volume tagged as it says)"
+        }
+        Ec2Refusal::KeyUnusable => " (attachd's role needs a grant on the volume's KMS key)",
+        _ => "",
+    };
+    format!("{code}: {message}{hint}")
+}
+
 /// An attachError that is due, unless the VolumeAttachment says it already.
 pub fn state_error(slot: &mut Slot, work: &mut Work<'_>, text: &str, grpc: i32) {
     let error = AttachmentError { message: text.into(), code: Some(grpc), time: Some(work.now().wall) };
-    let same = slot.object.as_ref().and_then(|object| object.status.attach_error.as_ref());
-    let said = same.or(slot.error_to_write.as_ref());
+    let stated = slot.object.as_ref().and_then(|object| object.status.attach_error.as_ref());
+    let said = stated.or(match &slot.error_to_write {
+        Some(AttachmentStatusChange::AttachError(error)) => Some(error),
+        _ => None,
+    });
     if said.is_none_or(|known| known.message != error.message || known.code != error.code) {
-        slot.error_to_write = Some(error);
+        slot.error_to_write = Some(AttachmentStatusChange::AttachError(error));
+        work.ctx.dirty_volumes.insert(work.key.clone());
+    }
+}
+
+/// The same of a detachError, with the event that says it: nobody else would hear why the volume stays.
+pub fn state_detach_error(slot: &mut Slot, work: &mut Work<'_>, text: &str) {
+    let now = work.now();
+    let Some(object) = slot.object.clone() else { return };
+    work.ctx.notes.detach_waits(work.key, work.node, &object, text, false, now.monotonic);
+    let error = AttachmentError { message: text.into(), code: None, time: Some(now.wall) };
+    let said = object.status.detach_error.as_ref().or(match &slot.error_to_write {
+        Some(AttachmentStatusChange::DetachError(error)) => Some(error),
+        _ => None,
+    });
+    if said.is_none_or(|known| known.message != error.message) {
+        slot.error_to_write = Some(AttachmentStatusChange::DetachError(error));
         work.ctx.dirty_volumes.insert(work.key.clone());
     }
 }
@@ -108,17 +144,19 @@ pub fn detach_ended(slot: &mut Slot, work: &mut Work<'_>, outcome: &Outcome) {
         CallResult::Done(_) => work.succeed(),
         CallResult::NotSent | CallResult::Uncertain(_) => {}
         CallResult::Throttled => work.fail(Operation::Detach, Pace::Fast),
-        CallResult::Refused(refusal) => {
-            let slow = matches!(
-                refusal,
-                Refusal::Ec2 {
-                    meaning: Ec2Refusal::Unauthorized | Ec2Refusal::KeyUnusable | Ec2Refusal::NotPossible,
-                    ..
-                }
-            );
-            work.fail(Operation::Detach, if slow { Pace::Slow } else { Pace::Fast });
-        }
+        CallResult::Refused(refusal) => detach_refused(slot, work, refusal),
     }
+}
+
+fn detach_refused(slot: &mut Slot, work: &mut Work<'_>, refusal: &Refusal) {
+    let Refusal::Ec2 { meaning, code, message } = refusal else { return };
+    if !matches!(meaning, Ec2Refusal::Unauthorized | Ec2Refusal::KeyUnusable | Ec2Refusal::NotPossible) {
+        return work.fail(Operation::Detach, Pace::Fast);
+    }
+    work.fail(Operation::Detach, Pace::Slow);
+    let text = refusal_text(*meaning, code, message);
+    slot.block(BlockedReason::Refused(text.clone()), work.now().monotonic);
+    state_detach_error(slot, work, &text);
 }
 
 /// Reads that began before the call ended prove nothing; the next one comes when most operations have finished.
@@ -358,13 +396,17 @@ pub fn delete_outdated(slot: &mut Slot, work: &mut Work<'_>) {
     work.write(slot, Role::AttachDetach, WriteKind::Delete, call);
 }
 
-/// Writes an attachError that is due.
+/// Writes an attachError or a detachError that is due, while the VolumeAttachment is what it was about.
 pub fn write_error(slot: &mut Slot, work: &mut Work<'_>) -> bool {
-    let Some(error) = slot.error_to_write.clone() else { return false };
-    if !slot.is_live() {
+    let Some(change) = slot.error_to_write.clone() else { return false };
+    let still_due = match &change {
+        AttachmentStatusChange::DetachError(_) => slot.is_terminating(),
+        _ => slot.is_live(),
+    };
+    if !still_due {
         slot.error_to_write = None;
         return false;
     }
-    work.write_status(slot, WriteKind::StatusError, AttachmentStatusChange::AttachError(error));
+    work.write_status(slot, WriteKind::StatusError, change);
     slot.write.is_some()
 }

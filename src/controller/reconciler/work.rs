@@ -18,6 +18,7 @@ use crate::controller::event::Role;
 use crate::controller::outbox::{Pending, Target};
 use crate::controller::policy::Rule;
 use crate::controller::reason::BlockedReason;
+use crate::controller::volume_guard;
 use crate::model::ids::{AwsVolumeId, InstanceId, NodeName, Uid, UniqueVolumeName, VolumeKey};
 use crate::model::node::Node;
 use crate::model::time::{Monotonic, Now};
@@ -25,6 +26,9 @@ use crate::model::volume::{AttachmentReading, AttachmentState, VolumeState};
 
 /// Ends are remembered for this long: no watch event and no answer is that late.
 pub const ENDS_REMEMBERED: Duration = Duration::from_secs(600);
+
+/// Tags that speak against a volume are read again after this.
+const TAGS_AGAIN: Duration = Duration::from_secs(60);
 
 /// What a slot is advanced with.
 pub struct Work<'a> {
@@ -174,6 +178,20 @@ impl Work<'_> {
     pub fn poll_for_consistency(&mut self) {
         let at = self.volume.readings.next_useful();
         self.ctx.want_read(self.key, at);
+    }
+
+    /// Whether the volume guard allows AttachVolume and DetachVolume; if not, the tags are looked at again after a while.
+    pub fn guard(&mut self) -> Result<(), BlockedReason> {
+        let allowed = volume_guard::check(self.volume.readings.last_seen(), &self.ctx.settings.volume_guard);
+        match &allowed {
+            Ok(()) => {}
+            Err(BlockedReason::VolumeNotRead) => self.poll(),
+            Err(_) => {
+                let began = self.volume.readings.began().unwrap_or(self.volume.readings.barrier());
+                self.ctx.want_read(self.key, began + TAGS_AGAIN);
+            }
+        }
+        allowed
     }
 
     /// Whether the slot may try `operation` now; looks again when it may.

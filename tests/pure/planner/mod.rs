@@ -10,6 +10,7 @@ mod conflicts;
 mod contract;
 mod crash;
 mod device;
+mod guarded;
 mod input;
 mod leaks;
 mod moves;
