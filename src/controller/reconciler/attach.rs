@@ -7,8 +7,8 @@
 
 use std::time::Duration;
 
+use super::error_status;
 use super::holders;
-use super::outcome;
 use super::work::Work;
 use crate::controller::actual::in_flight::{AttachSend, CallEnd, CallKind, InFlightCall};
 use crate::controller::actual::in_use::{Mark, mark};
@@ -305,7 +305,7 @@ fn send(slot: &mut Slot, work: &mut Work<'_>, instance: &InstanceId, source: &Ne
         return;
     }
     if let Err(reason) = work.guard() {
-        outcome::state_error(slot, work, &reason.to_string(), outcome::PERMISSION_DENIED);
+        error_status::state_error(slot, work, &reason.to_string(), error_status::PERMISSION_DENIED);
         return slot.block(reason, now.monotonic);
     }
     let Some(permit) = work.ctx.permit(Role::Attacher) else {

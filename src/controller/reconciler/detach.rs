@@ -4,7 +4,7 @@
 //! DetachVolume names instance and recorded device, never Force, and is not repeated blindly. Must never remove the
 //! finalizer before EC2 confirmed the end and every call made under the object is answered or dead.
 
-use super::outcome;
+use super::error_status;
 use super::work::Work;
 use crate::controller::actual::in_flight::{CallEnd, CallKind};
 use crate::controller::actual::nodes::Wish;
@@ -84,7 +84,7 @@ fn send(slot: &mut Slot, work: &mut Work<'_>) {
     }
     if let Err(reason) = work.guard() {
         if matches!(reason, BlockedReason::VolumeGuard(_)) {
-            outcome::state_detach_error(slot, work, &reason.to_string());
+            error_status::state_detach_error(slot, work, &reason.to_string());
         }
         return slot.block(reason, now.monotonic);
     }

@@ -8,6 +8,7 @@ mod adopt;
 mod attach;
 mod conflict;
 mod detach;
+mod error_status;
 mod fencing;
 mod heal;
 mod holders;
@@ -176,7 +177,7 @@ fn advance(slot: &mut Slot, work: &mut Work<'_>, wanted: Option<&Wanted>, turn: 
     if slot.unsettled {
         return outcome::settle(slot, work);
     }
-    if outcome::write_error(slot, work) {
+    if error_status::write_error(slot, work) {
         return;
     }
     let Some(_) = work.id else { return advance_other(slot, work, wanted, turn) };

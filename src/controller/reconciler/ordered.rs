@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::attach;
 use super::detach;
-use super::outcome::{self, PERMISSION_DENIED};
+use super::error_status::{self, INVALID_ARGUMENT, PERMISSION_DENIED};
 use super::work::Work;
 use crate::controller::actual::slot::{DetachSent, LeaveStep, Leaving, NewSource, Rung, Slot};
 use crate::controller::desired::AccessCheck;
@@ -18,8 +18,6 @@ use crate::model::attachment::AttachmentSource;
 use crate::model::node::Node;
 use crate::model::pod::InlineEbs;
 
-/// gRPC InvalidArgument.
-const INVALID_ARGUMENT: i32 = 3;
 /// A node that holds the volume is read again after this, if no watch tells of it before.
 const READ_AGAIN: Duration = Duration::from_secs(10);
 
@@ -65,7 +63,7 @@ pub fn refused(slot: &mut Slot, work: &mut Work<'_>) -> bool {
     let text = reason.to_string();
     let code = if matches!(reason, BlockedReason::VolumeGuard(_)) { PERMISSION_DENIED } else { INVALID_ARGUMENT };
     slot.block(reason, now);
-    outcome::state_error(slot, work, &text, code);
+    error_status::state_error(slot, work, &text, code);
     true
 }
 

@@ -6,29 +6,19 @@
 use super::adopt;
 use super::conflict::{NextStep, next_step};
 use super::detach;
+use super::error_status::{self, INTERNAL, INVALID_ARGUMENT, NOT_FOUND, RESOURCE_EXHAUSTED};
 use super::heal;
 use super::work::Work;
 use crate::controller::actual::in_flight::{CallEnd, EndedCall};
 use crate::controller::actual::slot::{DetachSent, Heal, Slot, WriteKind};
 use crate::controller::backoff::Pace;
-use crate::controller::command::{AttachmentStatusChange, KubernetesCall};
+use crate::controller::command::KubernetesCall;
 use crate::controller::context::{BackoffKey, Operation};
 use crate::controller::event::{Object, Role, WatchEvent};
 use crate::controller::reason::BlockedReason;
-use crate::model::attachment::{AttachmentError, AttachmentSource, NewAttachmentSource};
+use crate::model::attachment::{AttachmentSource, NewAttachmentSource};
 use crate::model::ids::{AttachmentKey, AttachmentName};
 use crate::model::outcome::{Answer, CallResult, Ec2Refusal, Outcome, Refusal};
-
-/// gRPC ResourceExhausted: the kubelet gives the pod back and the scheduler learns the true limit.
-const RESOURCE_EXHAUSTED: i32 = 8;
-/// gRPC InvalidArgument.
-const INVALID_ARGUMENT: i32 = 3;
-/// gRPC NotFound.
-const NOT_FOUND: i32 = 5;
-/// gRPC PermissionDenied.
-pub const PERMISSION_DENIED: i32 = 7;
-/// gRPC Internal.
-const INTERNAL: i32 = 13;
 
 /// AttachVolume ended (or may not have).
 pub fn attach_ended(slot: &mut Slot, work: &mut Work<'_>, outcome: &Outcome) {
@@ -81,7 +71,7 @@ fn attach_refused(slot: &mut Slot, work: &mut Work<'_>, refusal: &Refusal) {
     let text = refusal_text(*meaning, code, message);
     slot.block(BlockedReason::Refused(text.clone()), now.monotonic);
     work.ctx.notes.attach_failed(work.ctx.desired.wants(work.key), work.node, work.key, &text, now.monotonic);
-    state_error(slot, work, &text, grpc);
+    error_status::state_error(slot, work, &text, grpc);
 }
 
 /// What a person is told of a refusal. EC2's text carries an encoded part that is another one each time: without it, the
@@ -97,36 +87,6 @@ fn refusal_text(meaning: Ec2Refusal, code: &str, message: &str) -> String {
         _ => "",
     };
     format!("{code}: {message}{hint}")
-}
-
-/// An attachError that is due, unless the VolumeAttachment says it already.
-pub fn state_error(slot: &mut Slot, work: &mut Work<'_>, text: &str, grpc: i32) {
-    let error = AttachmentError { message: text.into(), code: Some(grpc), time: Some(work.now().wall) };
-    let stated = slot.object.as_ref().and_then(|object| object.status.attach_error.as_ref());
-    let said = stated.or(match &slot.error_to_write {
-        Some(AttachmentStatusChange::AttachError(error)) => Some(error),
-        _ => None,
-    });
-    if said.is_none_or(|known| known.message != error.message || known.code != error.code) {
-        slot.error_to_write = Some(AttachmentStatusChange::AttachError(error));
-        work.ctx.dirty_volumes.insert(work.key.clone());
-    }
-}
-
-/// The same of a detachError, with the event that says it: nobody else would hear why the volume stays.
-pub fn state_detach_error(slot: &mut Slot, work: &mut Work<'_>, text: &str) {
-    let now = work.now();
-    let Some(object) = slot.object.clone() else { return };
-    work.ctx.notes.detach_waits(work.key, work.node, &object, text, false, now.monotonic);
-    let error = AttachmentError { message: text.into(), code: None, time: Some(now.wall) };
-    let said = object.status.detach_error.as_ref().or(match &slot.error_to_write {
-        Some(AttachmentStatusChange::DetachError(error)) => Some(error),
-        _ => None,
-    });
-    if said.is_none_or(|known| known.message != error.message) {
-        slot.error_to_write = Some(AttachmentStatusChange::DetachError(error));
-        work.ctx.dirty_volumes.insert(work.key.clone());
-    }
 }
 
 /// DetachVolume ended (or may not have).
@@ -156,7 +116,7 @@ fn detach_refused(slot: &mut Slot, work: &mut Work<'_>, refusal: &Refusal) {
     work.fail(Operation::Detach, Pace::Slow);
     let text = refusal_text(*meaning, code, message);
     slot.block(BlockedReason::Refused(text.clone()), work.now().monotonic);
-    state_detach_error(slot, work, &text);
+    error_status::state_detach_error(slot, work, &text);
 }
 
 /// Reads that began before the call ended prove nothing; the next one comes when most operations have finished.
@@ -394,19 +354,4 @@ pub fn delete_outdated(slot: &mut Slot, work: &mut Work<'_>) {
         resource_version: object.resource_version.clone(),
     };
     work.write(slot, Role::AttachDetach, WriteKind::Delete, call);
-}
-
-/// Writes an attachError or a detachError that is due, while the VolumeAttachment is what it was about.
-pub fn write_error(slot: &mut Slot, work: &mut Work<'_>) -> bool {
-    let Some(change) = slot.error_to_write.clone() else { return false };
-    let still_due = match &change {
-        AttachmentStatusChange::DetachError(_) => slot.is_terminating(),
-        _ => slot.is_live(),
-    };
-    if !still_due {
-        slot.error_to_write = None;
-        return false;
-    }
-    work.write_status(slot, WriteKind::StatusError, change);
-    slot.write.is_some()
 }
