@@ -68,14 +68,14 @@ async fn ec2(State(sandbox): State<Sandbox>, uri: Uri, body: Bytes) -> Response 
             sandbox.until_shutdown(NO_ANSWER).await;
             return StatusCode::GATEWAY_TIMEOUT.into_response();
         }
+        Err(Ec2Error::Unreadable) => return html(StatusCode::INTERNAL_SERVER_ERROR),
     };
     let as_xml = |status, text: String| (status, [(header::CONTENT_TYPE, "text/xml;charset=UTF-8")], text);
     match sandbox.take_wire_fault(&name) {
         None => as_xml(status, text).into_response(),
         Some(WireFaultKind::Html { status }) => {
             let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
-            let page = format!("<html><head><title>{status}</title></head><body><h1>{status}</h1></body></html>\n");
-            (status, [(header::CONTENT_TYPE, "text/html")], page).into_response()
+            html(status)
         }
         Some(WireFaultKind::Truncate { percent }) => {
             let end = text.len() * usize::from(percent) / 100;
@@ -89,6 +89,12 @@ async fn ec2(State(sandbox): State<Sandbox>, uri: Uri, body: Bytes) -> Response 
     }
 }
 
+/// What a proxy says when it has no answer of EC2's.
+fn html(status: StatusCode) -> Response {
+    let page = format!("<html><head><title>{status}</title></head><body><h1>{status}</h1></body></html>\n");
+    (status, [(header::CONTENT_TYPE, "text/html")], page).into_response()
+}
+
 fn carry_out(sandbox: &Sandbox, name: &str, fields: &Fields) -> Result<Vec<Element>, Ec2Error> {
     let Some(action) = action(name) else {
         return Err(Ec2Error::new("InvalidAction", format!("The action {name} is not valid for this web service.")));
@@ -98,6 +104,7 @@ fn carry_out(sandbox: &Sandbox, name: &str, fields: &Fields) -> Result<Vec<Eleme
         Ok(_) => SmolStr::new_static("OK"),
         Err(Ec2Error::Code { code, .. }) => code.clone(),
         Err(Ec2Error::NoAnswer) => SmolStr::new_static("NoAnswer"),
+        Err(Ec2Error::Unreadable) => SmolStr::new_static("Unreadable"),
     };
     sandbox.count(name, ended);
     answer

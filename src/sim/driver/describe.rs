@@ -8,6 +8,7 @@ use crate::model::ids::{AttachmentName, DriverName};
 use crate::model::outcome::{CallResult, Refusal};
 use crate::sim::checkers::wanted::volume_behind;
 use crate::sim::checkers::world::World;
+use crate::sim::ec2::AnswerFault;
 
 /// A call in a few words.
 pub(super) fn call(call: &Call, world: &World) -> String {
@@ -127,6 +128,23 @@ pub(super) fn fault(fault: &Fault) -> String {
         Fault::StopInstance(node) => format!("the instance of {node} is stopped"),
         Fault::StartInstance(node) => format!("the instance of {node} is started"),
         Fault::RebootInstance(node) => format!("the instance of {node} reboots"),
+        Fault::HangMachine(node) => format!("the kernel of {node} panics: its instance runs on, nothing on it does"),
+        Fault::HideInstance(node, by) => {
+            format!("EC2 leaves the instance of {node} out of its answers for {} s", by.as_secs())
+        }
+        Fault::FlickerInstance(node, by) => {
+            format!("EC2 leaves the instance of {node} out of half of its answers for {} s", by.as_secs())
+        }
+        Fault::OtherRegion(by) => format!("attachd talks to another region for {} s: nothing is there", by.as_secs()),
+        Fault::Ec2Outage(by) => format!("EC2's API is down for {} s", by.as_secs()),
+        Fault::NextAnswer(action, with) => {
+            let wrong = match with {
+                AnswerFault::Unreadable => "is a page of HTML",
+                AnswerFault::LeavesOneOut => "leaves one entry out",
+                AnswerFault::Half => "lacks half of its entries",
+            };
+            format!("the next answer of {} {wrong}", action.name())
+        }
         Fault::Taint(node) => format!("a person taints {node} out-of-service"),
         Fault::RemoveTaint(node) => format!("a person removes the out-of-service taint of {node}"),
         Fault::ChangeLeader(OldLeader::Dies) => "the leader dies, another takes over".to_owned(),
@@ -146,6 +164,10 @@ pub(super) fn fault(fault: &Fault) -> String {
         Fault::DeletePersistentVolume(volume) => format!("a person deletes the PersistentVolume of {volume}"),
         Fault::AnnotateUnmounted(volume, node) => format!("a person says that {volume} is not mounted on {node}"),
         Fault::DetachByHand(volume) => format!("a person detaches {volume} by hand"),
+        Fault::ForceDetachByHand(volume) => format!("a person detaches {volume} by hand, with Force"),
+        Fault::CarryByHand(volume, node) => {
+            format!("a person detaches {volume} by hand, with Force, to attach it to {node}")
+        }
         Fault::AttachByHand(volume, node) => format!("a person attaches {volume} to {node} by hand"),
         Fault::DeletePod(volume) => format!("the pod of {volume} is deleted"),
         Fault::ForceDeletePod(volume) => format!("the pod of {volume} is force-deleted"),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::controller::event::Kind;
 use crate::model::ids::{AwsVolumeId, NodeName};
+use crate::sim::ec2::{AnswerFault, Ec2Action};
 
 /// A fault, put between two steps by `Driver::inject`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,6 +43,19 @@ pub enum Fault {
     StartInstance(NodeName),
     /// The instance reboots: mounts gone, another boot id.
     RebootInstance(NodeName),
+    /// The machine panics or hangs: kubelet and containers do nothing any more, nothing is unmounted, EC2 goes on showing
+    /// the instance as running; its status check fails some minutes later. Until healed, rebooted or stopped.
+    HangMachine(NodeName),
+    /// For that long EC2 leaves the node's instance out of every answer, though it exists.
+    HideInstance(NodeName, Duration),
+    /// For that long EC2 leaves the node's instance out of half of its answers.
+    FlickerInstance(NodeName, Duration),
+    /// For that long attachd's EC2 client talks to another region: no volume and no instance is there.
+    OtherRegion(Duration),
+    /// For that long EC2 carries out nothing and answers with pages of HTML.
+    Ec2Outage(Duration),
+    /// Something is wrong with EC2's next answer to such a call.
+    NextAnswer(Ec2Action, AnswerFault),
     /// A person taints the node `node.kubernetes.io/out-of-service`.
     Taint(NodeName),
     /// A person removes that taint.
@@ -69,6 +83,10 @@ pub enum Fault {
     AnnotateUnmounted(AwsVolumeId, NodeName),
     /// A person detaches the volume by hand, wherever it is attached.
     DetachByHand(AwsVolumeId),
+    /// A person forces a detach of the volume, wherever it is attached: it is gone within seconds, mounted or not.
+    ForceDetachByHand(AwsVolumeId),
+    /// A person forces a detach of the volume and attaches it to that node's instance by hand as soon as it is free.
+    CarryByHand(AwsVolumeId, NodeName),
     /// A person attaches the volume to that node's instance by hand.
     AttachByHand(AwsVolumeId, NodeName),
     /// Somebody deletes the pod that uses the volume (its workload makes it again).

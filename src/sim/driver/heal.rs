@@ -5,7 +5,7 @@ use crate::model::ids::{AwsVolumeId, InstanceId, NodeName};
 use crate::model::volume::InstanceState;
 use crate::sim::checkers::world::Actor as Writer;
 use crate::sim::ec2::Caller;
-use crate::sim::kubelet::Kubelet;
+use crate::sim::kubelet::{Kubelet, Machine};
 
 impl<C: Commander> Driver<C> {
     /// Ends every fault that lasts, and lets people put right what only people can: a dead node is replaced, a lost
@@ -17,7 +17,7 @@ impl<C: Commander> Driver<C> {
         self.call_faults.clear();
         self.options.call_faults = CallFaultRates::default();
         self.queue.retain(|_, due| !matches!(due, Due::Fault(_) | Due::Chaos | Due::ChaosAtLarge | Due::Move));
-        self.queue.retain(|_, due| *due != Due::FreshReads);
+        self.queue.retain(|_, due| !matches!(due, Due::Ec2FaultEnds(_)));
         self.ec2.heal();
         for process in &mut self.processes {
             process.watches().for_each(|watch| watch.heal());
@@ -47,6 +47,9 @@ impl<C: Commander> Driver<C> {
         match state {
             None | Some(InstanceState::Terminated | InstanceState::ShuttingDown) => self.replace_instance(node, true),
             Some(InstanceState::Stopped) => self.start_instance_of(node),
+            Some(InstanceState::Running) if self.machine(node).is_some_and(Machine::hangs) => {
+                self.reboot_instance_of(node)
+            }
             // It can be started only when it has stopped: the next attempt comes by itself.
             Some(InstanceState::Stopping) => {
                 let fault = Fault::StartInstance(node.clone());

@@ -1,14 +1,18 @@
 //! Lets faults happen.
 
+use std::time::Duration;
+
 use super::{Actor, CallFault, CallTarget, Commander, Driver, Fault};
 use crate::model::device::DeviceName;
 use crate::model::ids::{AttachmentKey, AttachmentName, AwsVolumeId, InstanceId, NodeName, PodKey, Uid, VolumeKey};
 use crate::sim::checkers::world::Actor as Writer;
 use crate::sim::ec2::{Ec2Fault, Staleness};
-use crate::sim::kubelet::Kubelet;
+use crate::sim::kubelet::{Kubelet, Machine};
 
 /// The name under which people attach by hand. It is none of the first that attachd takes.
 const DEVICE_BY_HAND: &str = "/dev/xvdf";
+/// How long a person who carries a volume elsewhere waits for its detach: longer than EC2 ever takes.
+const CARRIED_AFTER: Duration = Duration::from_secs(6);
 
 pub(super) fn attachment_name(volume: &AwsVolumeId, node: &NodeName) -> AttachmentName {
     AttachmentName::of(&AttachmentKey { volume: VolumeKey::ebs(volume), node: node.clone() })
@@ -39,9 +43,11 @@ impl<C: Commander> Driver<C> {
             Fault::RestartController => self.restart_controller(),
             Fault::NextCall(target, fault) => self.call_faults.push_back((target, fault)),
             Fault::StaleEc2Reads(window) => {
-                self.ec2.inject(Ec2Fault::StaleReads(Staleness { window, percent: 50 }));
-                self.schedule_due(self.now.monotonic + window, super::Due::FreshReads);
+                self.ec2_fault_for(window, Ec2Fault::StaleReads(Staleness { window, percent: 50 }));
             }
+            Fault::OtherRegion(by) => self.ec2_fault_for(by, Ec2Fault::OtherRegion),
+            Fault::Ec2Outage(by) => self.ec2_fault_for(by, Ec2Fault::Outage),
+            Fault::NextAnswer(action, with) => self.ec2.inject(Ec2Fault::SpoilAnswers { action, with, count: 1 }),
             Fault::StallWatch(kind, by) => {
                 let now = self.now.monotonic;
                 for process in &mut self.processes {
@@ -103,14 +109,21 @@ impl<C: Commander> Driver<C> {
                 }
             }
             Fault::StartInstance(node) => self.start_instance_of(&node),
-            Fault::RebootInstance(node) => {
+            Fault::RebootInstance(node) => self.reboot_instance_of(&node),
+            Fault::HangMachine(node) => {
                 let instance = self.instance_of(&node)?;
-                if self.machine(&node).is_some_and(|machine| machine.runs())
-                    && self.ec2.reboot(self.now, &instance).is_ok()
-                {
-                    self.with_kubelet(&node, Kubelet::reboot);
-                    self.boot_changed(&node);
+                if self.machine(&node).is_some_and(Machine::runs) {
+                    self.ec2.guest_hangs(self.now, &instance);
+                    self.with_kubelet(&node, |kubelet, _| kubelet.hang());
                 }
+            }
+            Fault::HideInstance(node, by) => {
+                let instance = self.instance_of(&node)?;
+                self.ec2_fault_for(by, Ec2Fault::HideInstance(instance));
+            }
+            Fault::FlickerInstance(node, by) => {
+                let instance = self.instance_of(&node)?;
+                self.ec2_fault_for(by, Ec2Fault::FlickerInstance(instance));
             }
             other => return Some(other),
         }
@@ -144,15 +157,15 @@ impl<C: Commander> Driver<C> {
                 self.api.delete_persistent_volume(Writer::Person, &name);
             }
             Fault::DetachByHand(volume) => {
-                let holders: Vec<InstanceId> = self
-                    .ec2
-                    .volume(&volume)
-                    .map(|of| of.attachments().iter().map(|attachment| attachment.instance.clone()).collect())
-                    .unwrap_or_default();
-                for instance in holders {
+                for instance in self.holders(&volume) {
                     // Refused where it is not attached yet: then nothing happened.
                     let _ = self.ec2.detach_by_hand(self.now, &volume, &instance);
                 }
+            }
+            Fault::ForceDetachByHand(volume) => self.force_detach(&volume),
+            Fault::CarryByHand(volume, node) => {
+                self.force_detach(&volume);
+                self.schedule(CARRIED_AFTER, Fault::AttachByHand(volume, node));
             }
             Fault::AttachByHand(volume, node) => {
                 let instance = self.instance_of(&node)?;
@@ -193,6 +206,23 @@ impl<C: Commander> Driver<C> {
         None
     }
 
+    fn holders(&self, volume: &AwsVolumeId) -> Vec<InstanceId> {
+        let attachments = self.ec2.volume(volume).map(|volume| volume.attachments()).unwrap_or_default();
+        attachments.iter().map(|attachment| attachment.instance.clone()).collect()
+    }
+
+    fn force_detach(&mut self, volume: &AwsVolumeId) {
+        for instance in self.holders(volume) {
+            let _ = self.ec2.force_detach_by_hand(self.now, volume, &instance);
+        }
+    }
+
+    /// A fault of EC2 for a while.
+    fn ec2_fault_for(&mut self, by: Duration, fault: Ec2Fault) {
+        self.ec2.inject(fault.clone());
+        self.schedule_due(self.now.monotonic + by, super::Due::Ec2FaultEnds(fault));
+    }
+
     pub(super) fn instance_of(&self, node: &NodeName) -> Option<InstanceId> {
         self.machine(node).map(|machine| machine.instance().clone())
     }
@@ -213,6 +243,16 @@ impl<C: Commander> Driver<C> {
         let Some(instance) = self.instance_of(node) else { return };
         if self.ec2.start(self.now, &instance).is_ok() {
             self.changing.insert(instance);
+        }
+    }
+
+    pub(super) fn reboot_instance_of(&mut self, node: &NodeName) {
+        let Some(instance) = self.instance_of(node) else { return };
+        if self.machine(node).is_some_and(|machine| machine.runs() || machine.hangs())
+            && self.ec2.reboot(self.now, &instance).is_ok()
+        {
+            self.with_kubelet(node, Kubelet::reboot);
+            self.boot_changed(node);
         }
     }
 

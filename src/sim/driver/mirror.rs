@@ -53,7 +53,7 @@ impl<C: Commander> Driver<C> {
             self.changing.remove(id);
             return;
         };
-        let (state, zone) = (instance.state().clone(), instance.zone().clone());
+        let (state, zone, is_off) = (instance.state().clone(), instance.zone().clone(), instance.is_off());
         let limit = self.ec2.options().limits(instance.instance_type()).attachments as usize;
         if matches!(state, InstanceState::Running | InstanceState::Stopped | InstanceState::Terminated) {
             self.changing.remove(id);
@@ -64,16 +64,21 @@ impl<C: Commander> Driver<C> {
             self.schedule_due(later, Due::LookAgain(id.clone()));
         }
         let before = self.world.instances.get(id).map(|entry| entry.state.clone());
+        let node = self.node_of.get(id).filter(|name| self.machine_is(name, id)).cloned();
+        if is_off {
+            // A guest that shuts down is off before its instance is `terminated`.
+            self.orphan_off(id);
+            if let Some(name) = &node
+                && self.kubelets.get(name).is_some_and(|kubelet| !kubelet.machine().is_off())
+            {
+                self.with_kubelet(name, Kubelet::machine_off);
+            }
+        }
         if before.as_ref() == Some(&state) {
             return;
         }
         self.note(super::Actor::Ec2, format!("{id} is {}", state_name(&state)), String::new());
-        let node = self.node_of.get(id).filter(|name| self.machine_is(name, id)).cloned();
         if matches!(state, InstanceState::Stopped | InstanceState::Terminated) {
-            self.orphan_off(id);
-            if let Some(name) = &node {
-                self.with_kubelet(name, Kubelet::machine_off);
-            }
             self.plane.instance_gone(self.now);
         }
         if let (Some(name), InstanceState::Running, Some(InstanceState::Pending)) = (&node, &state, &before) {

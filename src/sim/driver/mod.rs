@@ -80,8 +80,8 @@ enum Due {
     Fault(Fault),
     /// EC2 may show a terminated instance no longer.
     LookAgain(InstanceId),
-    /// EC2's reads are as fresh again as they ever are.
-    FreshReads,
+    /// A fault of EC2 that lasted for a while ends.
+    Ec2FaultEnds(Ec2Fault),
     /// Chance draws the next fault of a node or a volume.
     Chaos,
     /// Chance draws the next fault of attachd, its calls or its watches.
@@ -410,7 +410,7 @@ impl<C: Commander> Driver<C> {
             Due::StartProcess => self.start_process(),
             Due::Fault(fault) => self.inject(fault),
             Due::LookAgain(instance) => self.mirror_instance(&instance),
-            Due::FreshReads => self.ec2.inject(Ec2Fault::StaleReads(self.options.ec2.staleness)),
+            Due::Ec2FaultEnds(fault) => self.ec2.end(&fault),
             Due::Chaos => self.draw_chaos(),
             Due::ChaosAtLarge => self.draw_chaos_at_large(),
             Due::Move => self.draw_move(),

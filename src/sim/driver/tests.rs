@@ -1,6 +1,8 @@
 //! The driver, with scripts in the place of the core: the contract of calls, leadership, faults, and wrongdoers that the
 //! checkers must catch.
 
+mod machines;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 

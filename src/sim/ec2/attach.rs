@@ -61,7 +61,7 @@ impl World {
         device: &DeviceName,
         card: Option<u32>,
     ) -> Result<(), Ec2Error> {
-        let volume = self.volumes.get(id).ok_or_else(|| Ec2Error::volume_not_found(id))?;
+        let volume = self.known_volume(id)?;
         let instance = self.visible_instance(instance_id)?;
         if !matches!(instance.state, InstanceState::Running | InstanceState::Stopped) {
             return Err(Ec2Error::instance_state(instance_id));
@@ -82,8 +82,12 @@ impl World {
     fn visible_instance(&self, id: &InstanceId) -> Result<&Instance, Ec2Error> {
         self.instances
             .get(id)
-            .filter(|instance| instance.visible_from <= self.now.monotonic)
+            .filter(|instance| instance.visible_from <= self.now.monotonic && self.has_instance(id))
             .ok_or_else(|| Ec2Error::instance_not_found(id))
+    }
+
+    fn known_volume(&self, id: &AwsVolumeId) -> Result<&Volume, Ec2Error> {
+        self.volumes.get(id).filter(|_| self.has_volume(id)).ok_or_else(|| Ec2Error::volume_not_found(id))
     }
 
     fn hangs(&self, instance: &InstanceId, device: &DeviceName) -> bool {
@@ -133,7 +137,7 @@ impl World {
                 return Err(Ec2Error::new("OperationNotPermitted", text));
             }
         }
-        let volume = self.volumes.get(id).ok_or_else(|| Ec2Error::volume_not_found(id))?;
+        let volume = self.known_volume(id)?;
         if volume.attachments.is_empty() {
             return Err(Ec2Error::volume_state(id, volume.state.as_str()));
         }

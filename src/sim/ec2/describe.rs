@@ -6,14 +6,15 @@ use std::time::Duration;
 use smol_str::SmolStr;
 
 use super::error::Ec2Error;
+use super::fault::AnswerFault;
 use super::history::History;
 use super::options::Staleness;
 use super::world::World;
 use crate::model::ids::{AwsVolumeId, InstanceId, InstanceType};
 use crate::model::time::Monotonic;
 use crate::model::volume::{
-    AttachmentReading, AttachmentState, CheckStatus, InstanceReading, InstanceState, InstanceStatusReading,
-    InstanceTypeReading, VolumeReading, VolumeState, VolumeStatusReading,
+    AttachmentReading, AttachmentState, InstanceReading, InstanceState, InstanceStatusReading, InstanceTypeReading,
+    VolumeReading, VolumeState, VolumeStatusReading,
 };
 use crate::sim::dice::Dice;
 
@@ -73,7 +74,7 @@ impl World {
         let ids = match &query.selection {
             Selection::All => following(&self.volumes, after.as_ref()),
             Selection::Named(named) => {
-                if let Some(unknown) = named.iter().find(|id| !self.volumes.contains_key(*id)) {
+                if let Some(unknown) = named.iter().find(|id| !self.has_volume(id)) {
                     return Err(Ec2Error::volume_not_found(unknown));
                 }
                 sorted(named, after.as_ref())
@@ -81,7 +82,7 @@ impl World {
             Selection::Filtered(wanted) => sorted(wanted, after.as_ref()),
         };
         let (page, last) = fill_page(ids, limit, query.keep, |id| self.read_volume(id));
-        Ok((self.in_some_order(page), last.map(|id| token(id.as_str()))))
+        self.answer(page, last.map(|id| token(id.as_str())))
     }
 
     /// One page of DescribeInstances.
@@ -96,7 +97,7 @@ impl World {
         let ids = match &query.selection {
             Selection::All => following(&self.instances, after.as_ref()),
             Selection::Named(named) => {
-                if let Some(unknown) = named.iter().find(|id| !self.instances.contains_key(*id)) {
+                if let Some(unknown) = named.iter().find(|id| !self.has_instance(id)) {
                     return Err(Ec2Error::instance_not_found(unknown));
                 }
                 sorted(named, after.as_ref())
@@ -104,7 +105,7 @@ impl World {
             Selection::Filtered(wanted) => sorted(wanted, after.as_ref()),
         };
         let (page, last) = fill_page(ids, limit, query.keep, |id| self.read_instance(id));
-        Ok((self.in_some_order(page), last.map(|id| token(id.as_str()))))
+        self.answer(page, last.map(|id| token(id.as_str())))
     }
 
     /// DescribeInstanceTypes: every name that looks like a type is one.
@@ -126,31 +127,64 @@ impl World {
         &mut self,
         ids: &[InstanceId],
     ) -> Result<Vec<InstanceStatusReading>, Ec2Error> {
-        if let Some(unknown) = ids.iter().find(|id| !self.instances.contains_key(*id)) {
+        if let Some(unknown) = ids.iter().find(|id| !self.has_instance(id)) {
             return Err(Ec2Error::instance_not_found(unknown));
         }
         let readings: Vec<InstanceReading> = ids.iter().filter_map(|id| self.read_instance(id)).collect();
         let running = readings.into_iter().filter(|reading| reading.state == InstanceState::Running);
-        Ok(running
-            .map(|reading| {
-                let check = self.instances.get(&reading.id).map_or(CheckStatus::Ok, |instance| instance.checks.clone());
-                let (system, instance) = (check.clone(), check);
-                InstanceStatusReading { id: reading.id, state: reading.state, system, instance }
+        let checked = |reading: InstanceReading| {
+            let instance = self.instances.get(&reading.id)?;
+            Some(InstanceStatusReading {
+                id: reading.id,
+                state: reading.state,
+                system: instance.system_check.clone(),
+                instance: instance.instance_check.clone(),
             })
-            .collect())
+        };
+        let page = running.filter_map(checked).collect();
+        self.answer(page, None).map(|(page, _)| page)
     }
 
     /// DescribeVolumeStatus of ids, likewise.
-    pub(super) fn describe_volume_status(&self, ids: &[AwsVolumeId]) -> Result<Vec<VolumeStatusReading>, Ec2Error> {
+    pub(super) fn describe_volume_status(&mut self, ids: &[AwsVolumeId]) -> Result<Vec<VolumeStatusReading>, Ec2Error> {
+        if let Some(unknown) = ids.iter().find(|id| !self.has_volume(id)) {
+            return Err(Ec2Error::volume_not_found(unknown));
+        }
+        let shown = ids.iter().filter(|id| !self.faults.hidden_volumes.contains(*id));
         let reading = |id: &AwsVolumeId| {
-            let volume = self.volumes.get(id).ok_or_else(|| Ec2Error::volume_not_found(id))?;
-            Ok(VolumeStatusReading { id: id.clone(), initializing: volume.initializing })
+            let volume = self.volumes.get(id)?;
+            Some(VolumeStatusReading { id: id.clone(), initializing: volume.initializing })
         };
-        ids.iter().map(reading).collect()
+        let page = shown.filter_map(reading).collect();
+        self.answer(page, None).map(|(page, _)| page)
+    }
+
+    /// Whether a client that names it is told that it is there.
+    pub(super) fn has_volume(&self, id: &AwsVolumeId) -> bool {
+        self.volumes.contains_key(id) && !self.faults.other_region
+    }
+
+    /// Whether a client that names it is told that it is there.
+    pub(super) fn has_instance(&self, id: &InstanceId) -> bool {
+        self.instances.contains_key(id) && !self.faults.other_region
+    }
+
+    /// A page as it goes out, with what is wrong with it.
+    fn answer<T>(&mut self, page: Vec<T>, next_token: Option<String>) -> Result<Page<T>, Ec2Error> {
+        let mut page = self.in_some_order(page);
+        match self.spoilt {
+            Some(AnswerFault::LeavesOneOut) => drop(page.pop()),
+            Some(AnswerFault::Half) => {
+                page.truncate(page.len() / 2);
+                return Ok((page, None));
+            }
+            Some(AnswerFault::Unreadable) | None => {}
+        }
+        Ok((page, next_token))
     }
 
     fn read_volume(&mut self, id: &AwsVolumeId) -> Option<VolumeReading> {
-        if self.faults.hidden_volumes.contains(id) {
+        if self.faults.hidden_volumes.contains(id) || !self.has_volume(id) {
             return None;
         }
         let staleness = self.faults.staleness.unwrap_or(self.options.staleness);
@@ -187,9 +221,11 @@ impl World {
     fn read_instance(&mut self, id: &InstanceId) -> Option<InstanceReading> {
         let instance = self.instances.get(id)?;
         let partly = instance.visible_from > self.now.monotonic;
-        if self.faults.hidden_instances.contains(id) || (partly && self.dice.chance(HALF)) {
+        let flickers = partly || self.faults.flickering_instances.contains(id);
+        if self.faults.hidden_instances.contains(id) || !self.has_instance(id) || (flickers && self.dice.chance(HALF)) {
             return None;
         }
+        let instance = self.instances.get(id)?;
         let staleness = self.faults.staleness.unwrap_or(self.options.staleness);
         let view = as_read(&instance.history, staleness, self.now.monotonic, &mut self.dice);
         Some(InstanceReading {

@@ -20,6 +20,10 @@ pub enum Ec2Error {
     /// No answer came (a fault); the request may have been carried out.
     #[error("no answer")]
     NoAnswer,
+    /// Something answered that is no answer of EC2's (a fault: a proxy's HTML page, half an XML document); the request may
+    /// have been carried out.
+    #[error("an answer that cannot be read")]
+    Unreadable,
 }
 
 impl Ec2Error {
@@ -33,6 +37,7 @@ impl Ec2Error {
         match self {
             Self::Code { code, message } => classify_ec2(code, message),
             Self::NoAnswer => CallResult::Uncertain(SmolStr::new_static("no answer before the timeout")),
+            Self::Unreadable => CallResult::Uncertain(SmolStr::new_static("HTTP 500 with a page of HTML")),
         }
     }
 

@@ -80,6 +80,17 @@ pub enum LostEffect {
     NotApplied,
 }
 
+/// What is wrong with the answer to a describe call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AnswerFault {
+    /// An HTTP 500 with a page of HTML. A mutating call was carried out all the same.
+    Unreadable,
+    /// One entry is not in it, though it belongs there.
+    LeavesOneOut,
+    /// Half of its entries (at least one) are not in it, and nothing says that more follow: a page was lost.
+    Half,
+}
+
 /// Something that goes wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ec2Fault {
@@ -123,10 +134,25 @@ pub enum Ec2Fault {
     },
     /// The next pages of describe calls are empty and say that another follows, which AWS permits.
     EmptyPages(u32),
+    /// The next answers of an action are wrong.
+    SpoilAnswers {
+        /// Of this action.
+        action: Ec2Action,
+        /// What is wrong with them.
+        with: AnswerFault,
+        /// How many answers.
+        count: u32,
+    },
+    /// No call of any action is carried out: an HTTP 503 with a page of HTML comes back.
+    Outage,
+    /// The client talks to another region (or account): nothing of this one is there, no volume and no instance.
+    OtherRegion,
     /// The volume is left out of every answer, though it exists.
     HideVolume(AwsVolumeId),
     /// The instance is left out of every answer, though it exists.
     HideInstance(InstanceId),
+    /// The instance is left out of half of the answers, though it exists.
+    FlickerInstance(InstanceId),
     /// The volume's state is shown as a text that no client knows.
     ShowVolumeState(AwsVolumeId, SmolStr),
     /// The states of the volume's attachments are shown as a text that no client knows.
@@ -148,6 +174,10 @@ pub(super) struct Faults {
     refuse: Vec<(Ec2Action, Ec2Error, u32)>,
     lose: Vec<(Ec2Action, LostEffect, u32)>,
     empty_pages: u32,
+    spoil: Vec<(Ec2Action, AnswerFault, u32)>,
+    pub(super) outage: bool,
+    pub(super) other_region: bool,
+    pub(super) flickering_instances: BTreeSet<InstanceId>,
     pub(super) hidden_volumes: BTreeSet<AwsVolumeId>,
     pub(super) hidden_instances: BTreeSet<InstanceId>,
     pub(super) volume_states: BTreeMap<AwsVolumeId, SmolStr>,
@@ -169,13 +199,53 @@ impl Faults {
             }
             Ec2Fault::LoseAnswer { action, effect, count } => self.lose.push((action, effect, count)),
             Ec2Fault::EmptyPages(count) => self.empty_pages += count,
+            Ec2Fault::SpoilAnswers { action, with, count } => self.spoil.push((action, with, count)),
+            Ec2Fault::Outage => self.outage = true,
+            Ec2Fault::OtherRegion => self.other_region = true,
             Ec2Fault::HideVolume(volume) => drop(self.hidden_volumes.insert(volume)),
             Ec2Fault::HideInstance(instance) => drop(self.hidden_instances.insert(instance)),
+            Ec2Fault::FlickerInstance(instance) => drop(self.flickering_instances.insert(instance)),
             Ec2Fault::ShowVolumeState(volume, text) => drop(self.volume_states.insert(volume, text)),
             Ec2Fault::ShowAttachmentState(volume, text) => drop(self.attachment_states.insert(volume, text)),
             Ec2Fault::ShowManagedAttachment(volume) => drop(self.managed.insert(volume)),
             Ec2Fault::ShowNoAttachments(volume) => drop(self.without_attachments.insert(volume)),
         }
+    }
+
+    /// Ends a fault that lasts; one that is counted, or not in force, is left alone.
+    pub(super) fn end(&mut self, fault: &Ec2Fault) {
+        match fault {
+            Ec2Fault::StaleReads(_) => self.staleness = None,
+            Ec2Fault::SlowAttach(_) => self.slow_attach = Duration::ZERO,
+            Ec2Fault::SlowDetach(_) => self.slow_detach = Duration::ZERO,
+            Ec2Fault::Outage => self.outage = false,
+            Ec2Fault::OtherRegion => self.other_region = false,
+            Ec2Fault::HideVolume(volume) => drop(self.hidden_volumes.remove(volume)),
+            Ec2Fault::HideInstance(instance) => drop(self.hidden_instances.remove(instance)),
+            Ec2Fault::FlickerInstance(instance) => drop(self.flickering_instances.remove(instance)),
+            Ec2Fault::ShowVolumeState(volume, _) => drop(self.volume_states.remove(volume)),
+            Ec2Fault::ShowAttachmentState(volume, _) => drop(self.attachment_states.remove(volume)),
+            Ec2Fault::ShowManagedAttachment(volume) => drop(self.managed.remove(volume)),
+            Ec2Fault::ShowNoAttachments(volume) => drop(self.without_attachments.remove(volume)),
+            Ec2Fault::StuckDevice { .. }
+            | Ec2Fault::DropNextAttach { .. }
+            | Ec2Fault::Refuse { .. }
+            | Ec2Fault::LoseAnswer { .. }
+            | Ec2Fault::EmptyPages(_)
+            | Ec2Fault::SpoilAnswers { .. } => {}
+        }
+    }
+
+    /// What is wrong with the next answer of an action; uses one up.
+    pub(super) fn spoilt(&mut self, action: Ec2Action) -> Option<AnswerFault> {
+        let index = self.spoil.iter().position(|(of, ..)| *of == action)?;
+        let (_, with, left) = &mut self.spoil[index];
+        *left = left.saturating_sub(1);
+        let with = *with;
+        if *left == 0 {
+            self.spoil.remove(index);
+        }
+        Some(with)
     }
 
     /// Whether an attach under this name hangs.

@@ -81,7 +81,10 @@ impl World {
             hidden_names: BTreeSet::new(),
             freed: BTreeMap::new(),
             held: BTreeSet::new(),
-            checks: CheckStatus::Ok,
+            is_off: false,
+            system_check: CheckStatus::Ok,
+            instance_check: CheckStatus::Ok,
+            guest_changes: 0,
             history: History::new(self.now.monotonic, view),
         };
         self.instances.insert(id.clone(), instance);
@@ -105,6 +108,9 @@ impl World {
         if !matches!(state, InstanceState::ShuttingDown | InstanceState::Terminated) {
             self.set_instance_state(id, &state, InstanceState::ShuttingDown);
             let after = self.options.shutting_down.draw(&mut self.dice);
+            // The guest has its time to shut down; what is left is EC2's.
+            let off = self.dice.between(after / 4, after * 3 / 4);
+            self.schedule(off, Change::GuestOff(id.clone()));
             self.schedule(after, Change::Terminated(id.clone()));
         }
         Ok(())
@@ -143,10 +149,33 @@ impl World {
         match self.instance_state(id)? {
             InstanceState::Running => {
                 self.release_all(id);
+                self.guest_boots(id);
                 Ok(())
             }
             _ => Err(wrong_state(id)),
         }
+    }
+
+    /// The guest no longer answers: the instance stays `running` and holds what it holds, its check fails after a while.
+    pub(super) fn guest_hangs(&mut self, id: &InstanceId) {
+        let after = self.options.check_fails.draw(&mut self.dice);
+        self.check_later(id, after, CheckStatus::Impaired);
+    }
+
+    /// A guest boots: its check has nothing to say at first.
+    pub(super) fn guest_boots(&mut self, id: &InstanceId) {
+        if let Some(instance) = self.instances.get_mut(id) {
+            instance.instance_check = CheckStatus::Initializing;
+        }
+        let after = self.options.check_initializes.draw(&mut self.dice);
+        self.check_later(id, after, CheckStatus::Ok);
+    }
+
+    fn check_later(&mut self, id: &InstanceId, after: Duration, check: CheckStatus) {
+        let Some(instance) = self.instances.get_mut(id) else { return };
+        instance.guest_changes += 1;
+        let change = Change::Checked(id.clone(), instance.guest_changes, check);
+        self.schedule(after, change);
     }
 }
 

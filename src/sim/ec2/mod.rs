@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub use describe::{FILTER_VALUES, Page, Query, Selection};
 pub use error::Ec2Error;
-pub use fault::{Ec2Action, Ec2Fault, LostEffect};
+pub use fault::{AnswerFault, Ec2Action, Ec2Fault, LostEffect};
 pub use options::{Ec2Options, Span, Staleness, Throttling, TypeLimits, WrongDevice};
 pub use records::{Attachment, Caller, EndCause, EndedAttachment, Instance, Volume};
 
@@ -62,7 +62,7 @@ pub struct CallCounts {
     pub refused: u64,
     /// Refused for rate.
     pub throttled: u64,
-    /// Without an answer.
+    /// Without an answer, or with one that cannot be read.
     pub unanswered: u64,
 }
 
@@ -209,11 +209,20 @@ impl Ec2Model {
         })
     }
 
-    /// What the status checks of an instance find from now on.
+    /// What both status checks of an instance find from now on, until its guest boots or hangs.
     pub fn set_checks(&mut self, instance: &InstanceId, checks: CheckStatus) {
         if let Some(instance) = self.world.instances.get_mut(instance) {
-            instance.checks = checks;
+            instance.guest_changes += 1;
+            instance.system_check = checks.clone();
+            instance.instance_check = checks;
         }
+    }
+
+    /// The guest of a running instance no longer answers (a kernel panic, a hang): it goes on holding what it holds, and
+    /// the instance status check notices after minutes. Ends with a reboot, or a stop and a start.
+    pub fn guest_hangs(&mut self, now: Now, instance: &InstanceId) {
+        self.world.advance(now);
+        self.world.guest_hangs(instance);
     }
 
     /// Whether blocks of a volume are still being loaded from a snapshot.
@@ -249,15 +258,23 @@ impl Ec2Model {
         let loss = self.world.faults.loss(action);
         let answer = match loss {
             Some(LostEffect::NotApplied) => Err(Ec2Error::NoAnswer),
+            _ if self.world.faults.outage => Err(Ec2Error::Unreadable),
             _ => match self.world.faults.refusal(action) {
                 Some(refusal) => Err(refusal),
-                None => apply(&mut self.world),
+                None => {
+                    self.world.spoilt = self.world.faults.spoilt(action);
+                    apply(&mut self.world)
+                }
             },
         };
-        let answer = if loss.is_some() { Err(Ec2Error::NoAnswer) } else { answer };
+        let answer = match (loss, self.world.spoilt.take()) {
+            (Some(_), _) => Err(Ec2Error::NoAnswer),
+            (None, Some(AnswerFault::Unreadable)) => Err(Ec2Error::Unreadable),
+            (None, _) => answer,
+        };
         match &answer {
             Ok(_) => counts.accepted += 1,
-            Err(Ec2Error::NoAnswer) => counts.unanswered += 1,
+            Err(Ec2Error::NoAnswer | Ec2Error::Unreadable) => counts.unanswered += 1,
             Err(error) if error.to_result() == CallResult::Throttled => counts.throttled += 1,
             Err(_) => counts.refused += 1,
         }
@@ -277,6 +294,11 @@ impl Ec2Model {
     /// Switches a fault on.
     pub fn inject(&mut self, fault: Ec2Fault) {
         self.world.faults.add(fault);
+    }
+
+    /// Ends one fault that lasts.
+    pub fn end(&mut self, fault: &Ec2Fault) {
+        self.world.faults.end(fault);
     }
 
     /// Ends every fault that was switched on. What a fault has made of an attachment stays.
@@ -376,6 +398,22 @@ impl Ec2Model {
     pub fn detach_by_hand(&mut self, now: Now, volume: &AwsVolumeId, instance: &InstanceId) -> Result<(), Ec2Error> {
         self.world.advance(now);
         self.world.detach(&Caller::Person, volume, Some(instance), None)
+    }
+
+    /// A person detaches at the console, and forces it: the device is pulled from under whatever the guest does with it.
+    pub fn force_detach_by_hand(
+        &mut self,
+        now: Now,
+        volume: &AwsVolumeId,
+        instance: &InstanceId,
+    ) -> Result<(), Ec2Error> {
+        self.world.advance(now);
+        if let Some(record) = self.world.instances.get_mut(instance) {
+            record.held.remove(volume);
+        }
+        self.world.detach(&Caller::Person, volume, Some(instance), None)?;
+        self.world.let_go(instance, volume);
+        Ok(())
     }
 
     /// Whether the guest has the volume open: while it has, a detach stays `busy`. Ends with the guest (stop, reboot,

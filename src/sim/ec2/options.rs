@@ -130,6 +130,13 @@ pub struct Ec2Options {
     pub stopping: Span,
     /// `shutting-down`.
     pub shutting_down: Span,
+    /// How many of a hundred volumes of an instance that is shutting down are taken from it before it is `terminated`;
+    /// the others end with it.
+    pub freed_while_shutting_down: u8,
+    /// From the moment a guest no longer answers (a panic, a hang) until the instance status check says `impaired`.
+    pub check_fails: Span,
+    /// How long the instance status check is `initializing` after a start or a reboot.
+    pub check_initializes: Span,
     /// How long a terminated instance can still be described.
     pub terminated_visible: Duration,
     /// How long after its launch an instance is seen by some requests and not by others.
@@ -168,6 +175,9 @@ impl Default for Ec2Options {
             pending: Span::millis(5_000, 15_000),
             stopping: Span::millis(10_000, 40_000),
             shutting_down: Span::millis(20_000, 90_000),
+            freed_while_shutting_down: 50,
+            check_fails: Span::millis(60_000, 180_000),
+            check_initializes: Span::millis(60_000, 150_000),
             terminated_visible: Duration::from_secs(3600),
             partly_visible: Span::fixed(Duration::ZERO),
             throttling: Throttling::AWS,

@@ -183,8 +183,14 @@ pub struct Instance {
     pub(super) freed: BTreeMap<SmolStr, Monotonic>,
     /// What the guest has mounted or opened: a detach of it stays `busy`.
     pub(super) held: BTreeSet<AwsVolumeId>,
-    /// What both status checks find while it runs.
-    pub(super) checks: CheckStatus,
+    /// Whether the guest is off for good, though the instance still shows `shutting-down`.
+    pub(super) is_off: bool,
+    /// What the system status check finds while it runs.
+    pub(super) system_check: CheckStatus,
+    /// What the instance status check finds while it runs.
+    pub(super) instance_check: CheckStatus,
+    /// A change of the instance status check that is under way is void if this was counted up since.
+    pub(super) guest_changes: u64,
     pub(super) history: History<InstanceView>,
 }
 
@@ -232,6 +238,16 @@ impl Instance {
     /// The data volumes attached to it, in whatever state.
     pub fn volumes(&self) -> impl Iterator<Item = &AwsVolumeId> {
         self.devices.keys()
+    }
+
+    /// Whether no guest runs on it, and none will any more without a start.
+    pub fn is_off(&self) -> bool {
+        self.is_off || matches!(self.state, InstanceState::Terminated | InstanceState::Stopped)
+    }
+
+    /// What its instance status check finds while it runs.
+    pub fn instance_check(&self) -> &CheckStatus {
+        &self.instance_check
     }
 
     /// Whether the guest holds the volume.

@@ -1,5 +1,8 @@
 //! The EC2 model alone, fault by fault.
 
+mod answers;
+mod machines;
+
 use std::time::Duration;
 
 use super::*;
@@ -269,7 +272,7 @@ fn a_volume_the_guest_holds_stays_busy_until_it_lets_go() {
 #[test]
 fn a_terminated_instance_gives_its_volumes_back_and_is_forgotten_after_an_hour() {
     let shutting_down = Span::fixed(Duration::from_secs(60));
-    let mut model = model_with(Ec2Options { shutting_down, ..options() });
+    let mut model = model_with(Ec2Options { shutting_down, freed_while_shutting_down: 0, ..options() });
     accepted(model.call(at(0), &attach(1, 1, 'a')));
     model.set_guest_holds(at(4), &instance(1), &volume(1), true);
     model.terminate(at(10), &instance(1)).unwrap();

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use smol_str::SmolStr;
 
-use super::fault::Faults;
+use super::fault::{AnswerFault, Faults};
 use super::options::Ec2Options;
 use super::records::{Attachment, Caller, EndCause, EndedAttachment, Instance, Volume};
 use crate::model::ids::{AwsVolumeId, InstanceId};
 use crate::model::time::{Monotonic, Now, Wall};
-use crate::model::volume::{AttachmentState, InstanceState, VolumeState};
+use crate::model::volume::{AttachmentState, CheckStatus, InstanceState, VolumeState};
 use crate::sim::dice::Dice;
 
 /// A change that happens by itself.
@@ -33,6 +33,12 @@ pub(super) enum Change {
     Running(InstanceId),
     /// `stopping` → `stopped`
     Stopped(InstanceId),
+    /// `shutting-down`, and the guest is off
+    GuestOff(InstanceId),
+    /// An instance that is shutting down loses a volume before it is `terminated`
+    Freed(AwsVolumeId, u64),
+    /// The instance status check comes to another result, unless the guest changed since
+    Checked(InstanceId, u64, CheckStatus),
     /// `shutting-down` → `terminated`
     Terminated(InstanceId),
     /// `terminated` → no longer described
@@ -53,6 +59,8 @@ pub(super) struct World {
     generation: u64,
     ended: VecDeque<EndedAttachment>,
     touched: BTreeSet<AwsVolumeId>,
+    /// What is wrong with the answer that is being made.
+    pub(super) spoilt: Option<AnswerFault>,
 }
 
 impl World {
@@ -69,6 +77,7 @@ impl World {
             generation: 0,
             ended: VecDeque::new(),
             touched: BTreeSet::new(),
+            spoilt: None,
         }
     }
 
@@ -129,7 +138,17 @@ impl World {
                 }
             }
             Change::TakenAway(id, generation) => self.take_away(&id, generation),
-            Change::Running(id) => self.set_instance_state(&id, &InstanceState::Pending, InstanceState::Running),
+            Change::Running(id) => {
+                self.set_instance_state(&id, &InstanceState::Pending, InstanceState::Running);
+                self.guest_boots(&id);
+            }
+            Change::GuestOff(id) => self.guest_off(&id),
+            Change::Freed(id, generation) => self.end_attachment(&id, generation, EndCause::InstanceTerminated),
+            Change::Checked(id, change, check) => {
+                if let Some(instance) = self.instances.get_mut(&id).filter(|i| i.guest_changes == change) {
+                    instance.instance_check = check;
+                }
+            }
             Change::Stopped(id) => {
                 self.set_instance_state(&id, &InstanceState::Stopping, InstanceState::Stopped);
                 self.release_all(&id);
@@ -187,6 +206,26 @@ impl World {
             self.ended.pop_front();
         }
         self.ended.push_back(EndedAttachment { volume: id.clone(), attachment, at: self.now.monotonic, cause });
+    }
+
+    /// The guest of an instance that is shutting down is off: EC2 may take volumes from it before it is `terminated`,
+    /// each showing `detaching` for a while or not at all.
+    fn guest_off(&mut self, id: &InstanceId) {
+        let Some(instance) = self.instances.get_mut(id).filter(|i| i.state == InstanceState::ShuttingDown) else {
+            return;
+        };
+        instance.is_off = true;
+        let volumes: Vec<AwsVolumeId> = instance.devices.keys().cloned().collect();
+        self.release_all(id);
+        for volume in volumes {
+            let generation = self.volumes.get(&volume).and_then(|v| v.attachment(id)).map(|a| a.generation);
+            let early = self.dice.chance(u32::from(self.options.freed_while_shutting_down) * 10_000);
+            if let Some(generation) = generation.filter(|_| early) {
+                self.set_attachment_state(&volume, generation, AttachmentState::Detaching);
+                let after = self.options.detaching.draw(&mut self.dice);
+                self.schedule(after, Change::Freed(volume, generation));
+            }
+        }
     }
 
     fn terminated(&mut self, id: &InstanceId) {

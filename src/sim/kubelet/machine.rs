@@ -27,6 +27,8 @@ pub(super) struct Container {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Power {
     On,
+    /// The kernel runs nothing any more and lets go of nothing.
+    Hung,
     ShuttingDown,
     Off,
 }
@@ -69,6 +71,16 @@ impl Machine {
         self.power == Power::On
     }
 
+    /// Whether it is off.
+    pub fn is_off(&self) -> bool {
+        self.power == Power::Off
+    }
+
+    /// Whether it hangs: nothing runs, and what is mounted stays so until it is rebooted or off.
+    pub fn hangs(&self) -> bool {
+        self.power == Power::Hung
+    }
+
     /// What the kernel has mounted.
     pub fn mounts(&self) -> &BTreeMap<AwsVolumeId, KernelMount> {
         &self.mounts
@@ -82,15 +94,23 @@ impl Machine {
     /// The machine loses power or is ended: everything in memory is gone. What was mounted is handed out.
     pub fn lose_everything(&mut self) -> BTreeSet<AwsVolumeId> {
         self.containers.clear();
-        if self.power == Power::ShuttingDown {
+        // Only a reboot finds it still on, and is followed by a boot.
+        if self.power != Power::On {
             self.power = Power::Off;
         }
         std::mem::take(&mut self.mounts).into_keys().collect()
     }
 
     pub(super) fn shut_down(&mut self) {
-        if self.power == Power::On {
+        if self.power != Power::Off {
             self.power = Power::ShuttingDown;
+        }
+    }
+
+    /// The kernel panics or hangs.
+    pub(super) fn hang(&mut self) {
+        if self.power == Power::On {
+            self.power = Power::Hung;
         }
     }
 

@@ -343,6 +343,13 @@ impl Kubelet {
         self.set(due, Timer::Start);
     }
 
+    /// The kernel panics or hangs: kubelet and containers do nothing any more, and nothing is unmounted.
+    pub fn hang(&mut self) {
+        self.process = None;
+        self.timers.clear();
+        self.machine.hang();
+    }
+
     /// The kubelet's machine goes down: nobody renews the lease. The kernel lives on until [`Kubelet::machine_off`].
     pub fn shut_down(&mut self) {
         self.process = None;

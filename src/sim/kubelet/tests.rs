@@ -317,6 +317,36 @@ fn a_partitioned_kubelet_writes_nothing_and_its_containers_go_on() {
 }
 
 #[test]
+fn a_dead_kubelet_leaves_mounts_and_containers_as_they_are() {
+    let (mut bench, _) = Bench::running();
+    bench.kubelet.kill_process(true, surroundings!(bench));
+    bench.api.delete_pod(Actor::Platform, &pod_key());
+    bench.run(900);
+    assert!(!bench.kubelet.renews_lease() && bench.kubelet.machine().runs());
+    assert!(bench.mounted() && bench.kubelet.machine().running_containers() == 1, "it goes on writing");
+    assert!(bench.api.pod(&pod_key()).expect("Terminating").deleting && bench.in_use());
+    bench.kubelet.revive(surroundings!(bench));
+    bench.run(30);
+    assert!(!bench.mounted() && bench.api.pod(&pod_key()).is_none());
+}
+
+#[test]
+fn a_machine_that_hangs_does_nothing_and_keeps_its_mounts_until_it_is_off() {
+    let (mut bench, _) = Bench::running();
+    bench.kubelet.hang();
+    bench.kubelet.revive(surroundings!(bench));
+    bench.api.delete_pod(Actor::Platform, &pod_key());
+    bench.run(900);
+    assert!(!bench.kubelet.renews_lease() && !bench.kubelet.machine().runs() && bench.mounted() && bench.in_use());
+    assert!(bench.ec2.instance(&instance()).expect("there").holds(&volume()), "nobody lets go of the device");
+    bench.kubelet.machine_off(surroundings!(bench));
+    assert!(!bench.mounted() && bench.kubelet.machine().is_off());
+    bench.kubelet.power_on(surroundings!(bench));
+    bench.run(60);
+    assert!(bench.kubelet.renews_lease() && bench.api.pod(&pod_key()).is_none());
+}
+
+#[test]
 fn a_stale_informer_makes_it_count_as_reported_what_it_did_not_write() {
     let (mut bench, _) = Bench::running();
     bench.api.delete_pod(Actor::Platform, &pod_key());
