@@ -19,6 +19,8 @@ pub const SPACED_AFTER: Duration = Duration::from_secs(30);
 const LOOK_ON: Duration = Duration::from_secs(15);
 /// A silent detach is believed after this many agreeing reads.
 const SILENT_DETACH_READS: u32 = 3;
+/// Their distance: three of them are consistent.
+const SILENT_DETACH_APART: Duration = Duration::from_millis(2600);
 
 /// What one answer showed of a volume that was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,9 +127,16 @@ impl Readings {
         self.are_consistent() && self.last_began.saturating_since(self.barrier) >= SPACED_AFTER
     }
 
-    /// Three consistent reads: what a silent detach takes to be believed.
+    /// Three consistent reads: what a silent detach takes to be believed. The last must be spaced: reads that follow a
+    /// call closely may all show the time before it, and then agree without being right.
     pub fn prove_silent_detach(&self) -> bool {
-        self.are_consistent() && self.agreeing >= SILENT_DETACH_READS
+        self.are_spaced() && self.agreeing >= SILENT_DETACH_READS
+    }
+
+    /// When the next read is of use to prove or disprove a silent detach.
+    pub fn next_useful_for_silent_detach(&self) -> Monotonic {
+        let next = if self.agreeing == 0 { self.barrier } else { self.last_began + SILENT_DETACH_APART };
+        if self.agreeing < SILENT_DETACH_READS { next } else { next.max(self.barrier + SPACED_AFTER) }
     }
 
     /// When the next read is of use for consistent spaced reads.

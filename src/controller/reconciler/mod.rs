@@ -26,6 +26,7 @@ pub use work::Work;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::actual::in_use::{Mark, mark};
 use super::actual::slot::{DetachSent, Slot};
 use super::actual::volume::Volume;
 use super::context::Context;
@@ -308,7 +309,9 @@ fn outdated(slot: &mut Slot, work: &mut Work<'_>) -> bool {
         }
         return true;
     }
-    if slot.ever_attached && work.node_of(slot).is_some() && !work.is_marked() {
+    // A mark of an earlier boot was set on this very Node object: what was mounted since was mounted under its eyes.
+    let unmarked = work.node_of(slot).is_some_and(|node| mark(node, work.name, &work.ctx.policy) == Mark::None);
+    if slot.ever_attached && unmarked {
         work.wish(super::actual::nodes::Wish::Marked);
         return true;
     }

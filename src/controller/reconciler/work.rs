@@ -170,8 +170,8 @@ impl Work<'_> {
 
     /// Wants the reads that prove or disprove a silent detach.
     pub fn poll_silent(&mut self) {
-        let began = self.volume.readings.began().unwrap_or_default();
-        self.ctx.want_read(self.key, began + Duration::from_millis(2600));
+        let at = self.volume.readings.next_useful_for_silent_detach();
+        self.ctx.want_read(self.key, at);
     }
 
     /// Wants the next read that brings consistent spaced reads nearer.

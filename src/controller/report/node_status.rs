@@ -149,7 +149,8 @@ fn compose(node: &Node, record: &NodeRecord, now: Monotonic, policy: &Policy) ->
                 list.remove(name);
             }
             Wish::Marked => {
-                if let (Some(boot), Mark::None) = (&boot, mark(node, name, &Policy::FULL)) {
+                // One of an earlier boot says nothing of this one.
+                if let (Some(boot), Mark::None | Mark::OtherBoot) = (&boot, mark(node, name, &Policy::FULL)) {
                     marks.insert(name.clone(), boot.clone());
                 }
             }

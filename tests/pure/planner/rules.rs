@@ -101,3 +101,49 @@ fn rule_4_a_volume_lost_while_in_use_stays_listed_and_comes_back_under_another_n
     assert_eq!(desk.ec2_shows("v1"), ["i1 /dev/xvdab attached"], "{}", desk.story());
     assert_eq!(desk.va("v1", "n1").unwrap().status.device_path.as_ref().unwrap().as_str(), "/dev/xvdab");
 }
+
+#[test]
+fn rule_5_a_mark_of_an_earlier_boot_does_not_hold_up_what_has_to_be_made_anew() {
+    let mut desk = Desk::new();
+    desk.use_volume("a", "n1", "v1");
+    desk.delete_node("n1");
+    desk.add_node("n1", "i1");
+    desk.run(s(5));
+    assert_eq!(desk.marks("n1", "v1").as_deref(), Some("boot-of-i1"), "listed under another UID");
+    desk.boot("n1", "the-next-boot");
+    desk.in_use("n1", &["v1"]);
+    desk.detach_by_hand("v1", "i1");
+    desk.run(s(10));
+    // Sweeps at rest are not made yet: the next leader reads the volume.
+    desk.restart();
+    desk.run(s(300));
+    assert!(desk.is_attached("v1", "i1"), "{}", desk.story());
+    let present = desk.node("n1").uid.clone();
+    assert_eq!(desk.va("v1", "n1").unwrap().node_uid, Some(present));
+    assert!(desk.va("v1", "n1").unwrap().status.attached && desk.lists("n1", "v1"));
+}
+
+#[test]
+fn rule_16_stale_reads_that_agree_soon_after_a_call_are_no_silent_detach() {
+    let mut desk = Desk::new();
+    desk.use_volume("a", "n1", "v1");
+    let before = VolumeReading {
+        id: volume("v1"),
+        state: VolumeState::Available,
+        attachments: Vec::new(),
+        multi_attach_enabled: false,
+        zone: zone(),
+        tags: Default::default(),
+    };
+    desk.restart();
+    for _ in 0..3 {
+        let answer = Answer::Volumes { volumes: vec![before.clone()], next_token: None };
+        desk.answer("describe-volumes v1", Reply::Is(CallResult::Done(answer)));
+    }
+    for _ in 0..120 {
+        desk.run(s(1));
+        assert!(desk.va("v1", "n1").unwrap().status.attached, "{}", desk.story());
+    }
+    desk.assert_count("attach v1", 1);
+    assert_eq!(desk.va("v1", "n1").unwrap().device.as_ref().unwrap().as_str(), "/dev/xvdaa");
+}
