@@ -3,6 +3,8 @@
 //! Flow: `Controller::ingest` looks up what the command was for; budgets learn from throttles first. Must never drop an
 //! outcome of a mutating call.
 
+use std::collections::BTreeSet;
+
 use super::actual::readings::{Sight, attachment_on};
 use super::backoff::Pace;
 use super::context::{BackoffKey, Operation};
@@ -57,10 +59,24 @@ pub fn absorb(store: &mut Store, outcome: Outcome) {
                 absorb_sight(store, &id, sight, began);
             }
         }
+        Pending::InstanceStates => {
+            let known = store.ctx.node_of_instance.len();
+            let news = store.ctx.syncer.states.absorb(outcome, known);
+            look_at(store, news);
+        }
+        Pending::InstanceChecks(asked) => {
+            let news = store.ctx.syncer.states.absorb_checks(&asked, &outcome);
+            look_at(store, news);
+        }
         Pending::Instances(asked) => {
             let now = outcome.ended.monotonic;
             match outcome.result {
                 CallResult::Done(Answer::Instances { instances, next_token }) => {
+                    for reading in &instances {
+                        let states = &mut store.ctx.syncer.states;
+                        let news = states.notice(&reading.id, &reading.state, outcome.began.monotonic);
+                        look_at(store, news);
+                    }
                     store.ctx.syncer.instances.absorb(&asked, instances, next_token, now);
                 }
                 _ => store.ctx.syncer.instances.failed(&asked, now),
@@ -151,6 +167,25 @@ fn absorb_sight(store: &mut Store, id: &AwsVolumeId, mut sight: Sight, began: Mo
             }
         }
     }
+}
+
+/// Something is new about a machine on which these volumes are: they are looked at, and so is whatever else is on the
+/// machine's node; what EC2 showed of them may be old now.
+fn look_at(store: &mut Store, news: BTreeSet<VolumeKey>) {
+    let ctx = &mut store.ctx;
+    let now = ctx.now.monotonic;
+    for key in &news {
+        ctx.want_read(key, now);
+        let nodes = store.volumes.get(key).into_iter().flat_map(|volume| volume.slots.iter());
+        for (node, slot) in nodes {
+            if slot.instance().is_some_and(|instance| ctx.syncer.states.is_terminated(instance)) {
+                ctx.dirty_volumes
+                    .extend(ctx.nodes.get(node).into_iter().flat_map(|record| record.volumes.iter()).cloned());
+                ctx.dirty_volumes.extend(ctx.desired.wanted_on(node).cloned());
+            }
+        }
+    }
+    ctx.dirty_volumes.extend(news);
 }
 
 /// Attaches that wait for these instances are looked at.

@@ -48,6 +48,7 @@ use policy::{Policy, Settings};
 use report::node_status;
 use status::Status;
 use store::Store;
+use syncer::states::StateCall;
 use syncer::{Read, Syncer};
 use timer::{TimerKey, Timers};
 
@@ -205,7 +206,7 @@ impl Controller {
         let ctx = &mut self.store.ctx;
         let now = ctx.now.monotonic;
         if ctx.leading_since.is_some() {
-            if ctx.syncer.next_due().is_some_and(|due| due <= now) {
+            if ctx.syncer.next_due(ctx.settings.instance_period).is_some_and(|due| due <= now) {
                 ctx.outbox.ask(BudgetClass::Poll, Target::Describe, now);
             }
             if ctx.notes.is_waiting() {
@@ -243,11 +244,18 @@ impl Controller {
     fn describe(&mut self) {
         let ctx = &mut self.store.ctx;
         let term = ctx.term();
-        match ctx.syncer.next_call(ctx.now.monotonic) {
+        match ctx.syncer.next_call(ctx.now.monotonic, ctx.settings.instance_period, &ctx.node_of_instance) {
             None => {}
             Some(Read::Volumes(call, ticket)) => {
                 let id = ctx.outbox.push_read(BudgetClass::Poll, term, Call::Ec2(call), Pending::Volumes);
                 ctx.syncer.sent_volumes(id, ticket);
+            }
+            Some(Read::States(StateCall::States(call, batch))) => {
+                let id = ctx.outbox.push_read(BudgetClass::Poll, term, Call::Ec2(call), Pending::InstanceStates);
+                ctx.syncer.states.sent(id, batch);
+            }
+            Some(Read::States(StateCall::Checks(call, asked))) => {
+                ctx.outbox.push_read(BudgetClass::Poll, term, Call::Ec2(call), Pending::InstanceChecks(asked));
             }
             Some(Read::Instances(call)) => {
                 let pending = match &call {
@@ -282,7 +290,8 @@ impl Controller {
         let timer = ctx.timers.next().map(|(at, why)| Wake { at, why });
         let turn = ctx.outbox.next_turn().map(|at| Wake { at, why: "budget" });
         // One that is due already has asked for its turn: the budget says when that comes.
-        let read = ctx.syncer.next_due().filter(|at| *at > ctx.now.monotonic).map(|at| Wake { at, why: "describe" });
+        let due = ctx.syncer.next_due(ctx.settings.instance_period);
+        let read = due.filter(|at| *at > ctx.now.monotonic).map(|at| Wake { at, why: "describe" });
         [timer, turn, read].into_iter().flatten().min_by_key(|wake| wake.at)
     }
 }

@@ -77,6 +77,10 @@ pub enum Pending {
     LivePods(NodeName),
     /// A page of DescribeVolumes.
     Volumes,
+    /// A page of DescribeInstances, for the states of instances in doubt.
+    InstanceStates,
+    /// DescribeInstanceStatus, for these.
+    InstanceChecks(Vec<InstanceId>),
     /// A page of DescribeInstances, for these.
     Instances(Vec<InstanceId>),
     /// DescribeInstanceTypes, for these.

@@ -203,11 +203,17 @@ pub enum Rule {
     AttachmentPreconditions,
     /// 16: a read proves nothing about a call that ended after it began.
     ReadsAfterCalls,
+    /// 16: a silent detach is believed after three consistent reads.
+    SilentDetachNeedsReads,
+    /// G1 (b): `stopped` and absence are believed after two reads far apart, and of a node that is not Ready or gone.
+    DeathNeedsProof,
+    /// G1 (d): under `impaired` nothing is forced from a machine that runs with both status checks ok.
+    ForceNeedsImpairment,
 }
 
 impl Rule {
     /// Every rule that has a sabotage.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 31] = [
         Self::OneHolder,
         Self::NoSwitchAfterSend,
         Self::InUseBlocksDetach,
@@ -236,5 +242,8 @@ impl Rule {
         Self::NodePatchPreconditions,
         Self::AttachmentPreconditions,
         Self::ReadsAfterCalls,
+        Self::SilentDetachNeedsReads,
+        Self::DeathNeedsProof,
+        Self::ForceNeedsImpairment,
     ];
 }

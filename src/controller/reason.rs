@@ -70,6 +70,10 @@ pub enum BlockedReason {
     UnmountTimeout,
     /// The force policy withholds rung (d).
     ForceWithheld,
+    /// Rung (d) is due, and EC2 has not told yet whether the machine is sound.
+    MachineUnknown,
+    /// The instance is terminated: nothing is attached to it any more.
+    InstanceTerminated,
     /// A pod on the node could not be resolved since start.
     UnresolvedPod,
     /// The node's list was written by another: held.
@@ -122,6 +126,8 @@ impl BlockedReason {
             Self::OtherInstance => "OtherInstance",
             Self::UnmountTimeout => "UnmountTimeout",
             Self::ForceWithheld => "ForceWithheld",
+            Self::MachineUnknown => "MachineUnknown",
+            Self::InstanceTerminated => "InstanceTerminated",
             Self::UnresolvedPod => "UnresolvedPod",
             Self::ForeignWrite => "ForeignWrite",
             Self::NoFreeDevice => "NoFreeDevice",
@@ -180,6 +186,8 @@ impl BlockedReason {
             Self::ForceWithheld => {
                 "the force policy withholds the detach; stop the instance or taint the node out-of-service"
             }
+            Self::MachineUnknown => "the node is given up; EC2 has not told yet whether its machine still runs",
+            Self::InstanceTerminated => "the node's instance is terminated",
             Self::UnresolvedPod => "a pod on the node cannot be resolved",
             Self::ForeignWrite => "another writer changed the node's list",
             Self::NoFreeDevice => "no free device name on the instance",

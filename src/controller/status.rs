@@ -24,6 +24,9 @@ pub struct Status {
     pub budgets: BTreeMap<BucketKind, BudgetLevel>,
     /// Detaches without the node's word that the volume is not in use, since the start of the process.
     pub forced_detaches: BTreeMap<ForcedReason, u64>,
+    /// So many instances are absent from EC2's answers at once that no absence counts: the wrong region, account or role
+    /// looks like that (rule 17).
+    pub mass_absence: bool,
     /// Pods that name a volume that cannot be told.
     pub unresolved_pods: u64,
 }

@@ -21,6 +21,7 @@ pub fn survey(store: &Store, now: Now) -> Status {
         leading: ctx.leading_since.is_some(),
         budgets: BucketKind::ALL.into_iter().map(|kind| (kind, level(store, kind))).collect(),
         forced_detaches: ctx.forced_detaches.clone(),
+        mass_absence: ctx.syncer.states.is_mass_absence(),
         unresolved_pods: ctx.desired.standing_problems().count() as u64,
         ..Status::default()
     };

@@ -179,10 +179,23 @@ pub enum Rung {
     Released,
     /// It was never listed and never attached: it cannot be mounted (rule 3).
     NeverMounted,
+    /// (b) the machine is dead.
+    Dead(Death),
     /// (c) fenced by a person's out-of-service taint.
     OutOfService,
     /// (d) given up after the unmount timeout.
     GivenUp,
+}
+
+/// What EC2 says of a dead machine (rung b).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Death {
+    /// `terminated`: nothing else matters.
+    Terminated,
+    /// `stopped`, and its node is not Ready or gone.
+    Stopped,
+    /// Not there any more, its node not Ready or gone, and the volume shows no attachment to it.
+    Absent,
 }
 
 impl Rung {
@@ -191,10 +204,15 @@ impl Rung {
         self.forced_reason().is_some()
     }
 
+    /// Whether a pod on the node that was never resolved keeps the rung shut (rule 10).
+    pub fn is_shut_by_unresolved_pods(self) -> bool {
+        self.is_forced() || matches!(self, Self::Dead(Death::Stopped | Death::Absent))
+    }
+
     /// Why the volume is taken without the node's word, if it is.
     pub fn forced_reason(self) -> Option<ForcedReason> {
         match self {
-            Self::Released | Self::NeverMounted => None,
+            Self::Released | Self::NeverMounted | Self::Dead(_) => None,
             Self::OutOfService => Some(ForcedReason::OutOfService),
             Self::GivenUp => Some(ForcedReason::Timeout),
         }

@@ -21,6 +21,8 @@ pub struct Volume {
     pub ended: BTreeMap<Uid, Monotonic>,
     /// AttachTime of the last attachment confirmed per instance: a later one must show another.
     pub attach_times: BTreeMap<InstanceId, Wall>,
+    /// Instances it has doubts about (rule 18).
+    pub doubted: BTreeSet<InstanceId>,
     /// Nodes that list the volume though no VolumeAttachment of it is known (rule 9).
     pub listed_only: BTreeSet<NodeName>,
 }

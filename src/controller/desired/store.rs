@@ -46,6 +46,7 @@ pub(super) struct PodRecord {
     pub(super) uid: Uid,
     node: NodeName,
     bound_at: Wall,
+    deleting: bool,
     pub(super) slots: Box<[Slot]>,
     /// Every volume it wanted when last resolved, sorted.
     pub(super) wanted: Vec<VolumeKey>,
@@ -244,11 +245,14 @@ impl Store {
             record.seen = mark;
             // A list may be older than the watch was: a pod never gets unbound, and its volumes never change.
             let Some(node) = &pod.node else { return };
-            if record.node == *node && record.bound_at == bound_at {
+            // One that has begun to end goes on ending.
+            let deleting = record.deleting || pod.deleting;
+            if record.node == *node && record.bound_at == bound_at && record.deleting == deleting {
                 return;
             }
             if record.node == *node {
                 record.bound_at = bound_at;
+                record.deleting = deleting;
                 self.retime_pod(&pod.key);
                 return;
             }
@@ -267,6 +271,7 @@ impl Store {
             uid: pod.uid.clone(),
             node: self.wants.interned_node(node),
             bound_at,
+            deleting: pod.deleting,
             slots: pod.volumes.iter().map(slot).collect(),
             wanted: Vec::new(),
             seen: mark,
@@ -312,13 +317,13 @@ impl Store {
         }
     }
 
-    /// The pod's bound time became known or changed: its wants are sorted anew.
+    /// The pod's bound time became known, or it begins to end: its wants are put anew.
     fn retime_pod(&mut self, key: &PodKey) {
         let Some(record) = self.pods.get(key) else { return };
         for volume in &record.wanted {
             let old = self.wants.of(volume).iter().find(|want| want.uid == record.uid && want.node == record.node);
             if let Some(want) = old.cloned() {
-                self.wants.put(volume, Want { bound_at: record.bound_at, ..want });
+                self.wants.put(volume, Want { bound_at: record.bound_at, deleting: record.deleting, ..want });
             }
         }
     }
@@ -368,6 +373,7 @@ impl Store {
                 node: record.node.clone(),
                 pod: key.clone(),
                 uid: record.uid.clone(),
+                deleting: record.deleting,
                 bound_at: record.bound_at,
                 source,
             };

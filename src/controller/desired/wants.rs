@@ -18,6 +18,8 @@ pub struct Want {
     pub pod: PodKey,
     /// Its UID: another pod of that name is another want.
     pub uid: Uid,
+    /// Whether the pod has a deletionTimestamp: it ends, but wants the volume until it has ended.
+    pub deleting: bool,
     /// When it was bound: the transition of PodScheduled, else its creation. Orders pods that want one volume (rule 1).
     pub bound_at: Wall,
     /// What a VolumeAttachment for it is made from.

@@ -114,7 +114,7 @@ fn make(slot: &mut Slot, work: &mut Work<'_>, source: &NewSource, instance: &Ins
         return slot.block(reason, now);
     }
     if let Err(reason) = holders::free_for(work, instance) {
-        work.poll();
+        holders::poll_until_free(work);
         return slot.block(reason, now);
     }
     let cards = match work.ctx.syncer.instances.ready(instance, now) {
@@ -275,7 +275,7 @@ fn send(slot: &mut Slot, work: &mut Work<'_>, instance: &InstanceId, source: &Ne
         return slot.block(BlockedReason::WaitingForEc2, now.monotonic);
     }
     if let Err(reason) = holders::free_for(work, instance) {
-        work.poll();
+        holders::poll_until_free(work);
         return slot.block(reason, now.monotonic);
     }
     let answered_done = slot.attach_sent.as_ref().is_some_and(|sent| sent.end == Some(CallEnd::Done));
@@ -473,7 +473,7 @@ fn lost(slot: &mut Slot, work: &mut Work<'_>) -> bool {
     if !gone {
         return false;
     }
-    if !work.volume.readings.prove_silent_detach() {
+    if !work.volume.readings.prove_silent_detach(&work.ctx.policy) {
         work.poll_silent();
         return false;
     }

@@ -15,6 +15,7 @@ use crate::controller::event::Role;
 use crate::controller::outbox::Pending;
 use crate::controller::policy::Rule;
 use crate::controller::reason::BlockedReason;
+use crate::controller::syncer::states::Machine;
 use crate::model::volume::AttachmentState;
 
 /// Advances a detach that was cleared (or ordered, where this process has not the role attach-detach).
@@ -36,6 +37,11 @@ pub fn finish(slot: &mut Slot, work: &mut Work<'_>) {
             return slot.block(BlockedReason::VolumeNotRead, now);
         }
         return send(slot, work);
+    }
+    if work.machine(slot) == Machine::Terminated && work.shown(slot).is_some() {
+        // EC2 takes it off by itself, and refuses calls to a terminated instance.
+        work.poll_ending();
+        return slot.block(BlockedReason::WaitingForEc2, now);
     }
     match work.shown(slot).map(|attachment| attachment.state.clone()) {
         Some(AttachmentState::Attached | AttachmentState::Attaching) if may_send(slot, work) => send(slot, work),
@@ -60,7 +66,10 @@ pub fn finish(slot: &mut Slot, work: &mut Work<'_>) {
 
 /// The usual way: EC2 confirmed the attachment earlier and nothing happened since; the read that shows it may be old.
 fn sendable_without_reading(slot: &Slot, work: &Work<'_>) -> bool {
-    slot.confirmed.is_some() && slot.detach_sent == DetachSent::Nothing && work.volume.calls.is_empty()
+    slot.confirmed.is_some()
+        && slot.detach_sent == DetachSent::Nothing
+        && work.volume.calls.is_empty()
+        && work.machine(slot) != Machine::Terminated
 }
 
 /// Not before the last DetachVolume is answered or dead, nor after Done before consistent reads show it attached again.

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use crate::controller::actual::in_use::{Attachment, InUse, in_use};
 use crate::controller::actual::nodes::Gone;
-use crate::controller::actual::slot::{Leaving, Rung, Slot};
+use crate::controller::actual::slot::{Death, Leaving, Rung, Slot};
 use crate::controller::policy::{ForceDetach, Policy, Rule, Settings};
 use crate::controller::reason::BlockedReason;
+use crate::controller::syncer::states::Machine;
 use crate::model::ids::{InstanceId, UniqueVolumeName};
 use crate::model::node::Node;
 use crate::model::time::{Now, Wall};
@@ -23,6 +24,10 @@ pub struct Ladder<'a> {
     pub csi_instance: Option<&'a InstanceId>,
     /// When the Node object went, if it did.
     pub gone: Option<&'a Gone>,
+    /// What EC2 says of the machine.
+    pub machine: Machine,
+    /// Consistent reads show the volume without an attachment to that machine.
+    pub shown_free: bool,
     /// A pod on the node was never resolved since start (rule 10).
     pub unresolved_pod: bool,
     /// A person's word for the present boot counts.
@@ -45,6 +50,9 @@ pub fn open_rung(
     if slot.cannot_be_mounted() {
         return Ok(Rung::NeverMounted);
     }
+    if ladder.machine == Machine::Terminated {
+        return Ok(Rung::Dead(Death::Terminated));
+    }
     let Some(leaving) = &slot.leaving else { return Err((BlockedReason::InUse, None)) };
     let of_instance = node.filter(|node| match slot.instance() {
         Some(instance) => node.provider_id.as_ref().and_then(|id| id.instance()) == Some(instance),
@@ -52,8 +60,11 @@ pub fn open_rung(
     });
     let Some(node) = of_instance else {
         let reason = if node.is_some() { BlockedReason::OtherInstance } else { BlockedReason::NodeGone };
+        if let Some(death) = death(ladder) {
+            return dead(death, ladder);
+        }
         let since = gone_since(leaving, ladder);
-        return given_up(since, reason, ladder, settings);
+        return given_up(since, reason, ladder, settings, policy);
     };
     let attachment = Attachment {
         name: ladder.name,
@@ -71,11 +82,27 @@ pub fn open_rung(
     if node.out_of_service {
         return if ladder.unresolved_pod { Err((BlockedReason::UnresolvedPod, None)) } else { Ok(Rung::OutOfService) };
     }
+    if let Some(death) = death(ladder).filter(|_| !node.ready.is_true || !policy.holds(Rule::DeathNeedsProof)) {
+        return dead(death, ladder);
+    }
     if node.ready.is_true {
         return Err((shut, None));
     }
     let since = not_ready_since(node.ready.since, leaving);
-    given_up(since, shut, ladder, settings)
+    given_up(since, shut, ladder, settings, policy)
+}
+
+/// Rung (b) for a machine that may come back: stopped, or not there any more and without the volume.
+fn death(ladder: Ladder<'_>) -> Option<Death> {
+    match ladder.machine {
+        Machine::Stopped => Some(Death::Stopped),
+        Machine::Absent if ladder.shown_free => Some(Death::Absent),
+        _ => None,
+    }
+}
+
+fn dead(death: Death, ladder: Ladder<'_>) -> Result<Rung, (BlockedReason, Option<Duration>)> {
+    if ladder.unresolved_pod { Err((BlockedReason::UnresolvedPod, None)) } else { Ok(Rung::Dead(death)) }
 }
 
 /// Rung (d): not Ready or gone for the unmount timeout, and the force policy allows it.
@@ -84,6 +111,7 @@ fn given_up(
     shut: BlockedReason,
     ladder: Ladder<'_>,
     settings: &Settings,
+    policy: &Policy,
 ) -> Result<Rung, (BlockedReason, Option<Duration>)> {
     if settings.force_detach == ForceDetach::Never {
         return Err((shut, None));
@@ -92,10 +120,12 @@ fn given_up(
     if elapsed < settings.unmount_timeout {
         return Err((BlockedReason::UnmountTimeout, Some(settings.unmount_timeout - elapsed)));
     }
-    match settings.force_detach {
-        ForceDetach::Always if ladder.unresolved_pod => Err((BlockedReason::UnresolvedPod, None)),
-        ForceDetach::Always => Ok(Rung::GivenUp),
-        ForceDetach::Impaired | ForceDetach::Never => Err((BlockedReason::ForceWithheld, None)),
+    let impaired = settings.force_detach == ForceDetach::Impaired && policy.holds(Rule::ForceNeedsImpairment);
+    match ladder.machine {
+        Machine::Running if impaired => Err((BlockedReason::ForceWithheld, None)),
+        Machine::Unknown if impaired => Err((BlockedReason::MachineUnknown, None)),
+        _ if ladder.unresolved_pod => Err((BlockedReason::UnresolvedPod, None)),
+        _ => Ok(Rung::GivenUp),
     }
 }
 
@@ -149,7 +179,7 @@ pub fn judge_live(
         return Ok(());
     }
     match open_rung(slot, node, ladder, settings, policy) {
-        Ok(Rung::Released | Rung::NeverMounted) => Ok(()),
+        Ok(Rung::Released | Rung::NeverMounted | Rung::Dead(_)) => Ok(()),
         Ok(open) if open == rung || rung.is_forced() => Ok(()),
         Ok(_) => Err(BlockedReason::InUse),
         Err((reason, _)) => Err(reason),

@@ -64,6 +64,17 @@ pub fn free_for(work: &Work<'_>, instance: &InstanceId) -> Result<(), BlockedRea
     Ok(())
 }
 
+/// Reads on while a holder is in the way: often where it is a machine on its way out, of which EC2 takes the volume any
+/// moment.
+pub fn poll_until_free(work: &mut Work<'_>) {
+    work.poll();
+    let shown = work.volume.readings.volume().into_iter().flat_map(|volume| &volume.attachments);
+    let ending = shown.filter_map(|a| a.instance.as_ref()).any(|id| work.ctx.syncer.states.is_ending(id));
+    if ending {
+        work.poll_ending();
+    }
+}
+
 /// Whether the volume may be attached to several instances: EC2 says so, and every source is ReadWriteMany and Block.
 pub fn is_shared(work: &Work<'_>) -> bool {
     is_shared_volume(work.volume, work.ctx, work.key)

@@ -17,6 +17,7 @@ use crate::controller::desired::LiveWant;
 use crate::controller::event::Role;
 use crate::controller::policy::Rule;
 use crate::controller::reason::BlockedReason;
+use crate::controller::syncer::states::Machine;
 use crate::model::ids::Uid;
 use crate::model::time::Monotonic;
 
@@ -153,6 +154,8 @@ fn ladder<'a>(slot: &Slot, work: &'a Work<'_>, node: Option<&crate::model::node:
         name: work.name,
         csi_instance: record.and_then(|record| record.csi_ebs.as_ref()),
         gone: record.and_then(|record| record.gone.as_ref()),
+        machine: work.machine(slot),
+        shown_free: work.is_shown_free_of_instance(slot),
         unresolved_pod: work.ctx.desired.never_resolved_on(work.node) && work.ctx.desired.wants(work.key).is_empty(),
         unmounted_by_person: work.word_of_person_counts(slot, node),
         leading_since: work.ctx.leading_since.unwrap_or_default(),
@@ -201,10 +204,12 @@ fn check(slot: &mut Slot, work: &mut Work<'_>, rung: Rung, after: Monotonic, uid
     if now.saturating_since(after) > LIVE_READ_MAX_AGE {
         return step(slot, LeaveStep::Checking { rung, after: now, uid: uid.cloned() });
     }
-    let wanted = if other_instance { LiveWant::No } else { work.ctx.desired.wants_in(pods, work.key) };
+    let terminated = work.machine(slot) == Machine::Terminated;
+    let counts = !other_instance && !terminated;
+    let wanted = if counts { work.ctx.desired.wants_in(pods, work.key) } else { LiveWant::No };
     let verdict =
         fencing::judge_live(slot, rung, uid, node, ladder(slot, work, node), &work.ctx.settings, &work.ctx.policy);
-    let unresolved_matters = rung.is_forced();
+    let unresolved_matters = rung.is_shut_by_unresolved_pods();
     let passed = verdict.is_ok()
         && match wanted {
             LiveWant::No => true,

@@ -8,6 +8,8 @@ mod adopt;
 mod attach;
 mod conflict;
 mod detach;
+
+mod doubt;
 mod error_status;
 mod fencing;
 mod heal;
@@ -43,7 +45,7 @@ const MULTI_ATTACH_NEWS_AFTER: Duration = Duration::from_secs(15);
 
 /// One node that wants the volume.
 #[derive(Clone, Debug)]
-struct Wanted {
+pub struct Wanted {
     bound_at: Wall,
     source: NewAttachmentSource,
 }
@@ -80,6 +82,7 @@ pub fn reconcile(key: &VolumeKey, volume: &mut Volume, ctx: &mut Context) {
             record.volumes.remove(key);
         }
     }
+    doubt::review(key, volume, ctx, &wanted);
     if id.is_some() {
         lead_out_foreign(key, volume, ctx);
         protection::release(key, volume, ctx);
@@ -118,14 +121,16 @@ fn open_slot(key: &VolumeKey, volume: &mut Volume, ctx: &mut Context, node: &Nod
 }
 
 /// The nodes on which a pod wants the volume and whose want counts: managed (or not there: then nothing is known against
-/// it), and attach required by the driver.
+/// it), its instance not known terminated, and attach required by the driver.
 fn wanted_nodes(key: &VolumeKey, volume: &Volume, ctx: &Context) -> BTreeMap<NodeName, Wanted> {
     let mut wanted: BTreeMap<NodeName, Wanted> = BTreeMap::new();
     let required = ctx.desired.attach_required(&key.driver);
     for want in ctx.desired.wants(key) {
         let managed = ctx.nodes.get(&want.node).and_then(|record| record.object.as_ref()).is_none_or(|n| n.managed);
         let known = volume.slots.get(&want.node).is_some_and(|slot| slot.object.is_some());
-        if !managed || (!required && !known) {
+        let dead = doubt::instance_of(&want.node, volume.slots.get(&want.node), ctx)
+            .is_some_and(|instance| ctx.syncer.states.is_terminated(instance));
+        if !managed || (!required && !known) || dead {
             continue;
         }
         let entry = wanted
@@ -182,7 +187,7 @@ fn advance(slot: &mut Slot, work: &mut Work<'_>, wanted: Option<&Wanted>, turn: 
         return;
     }
     let Some(_) = work.id else { return advance_other(slot, work, wanted, turn) };
-    if !work.ctx.has_role(Role::AttachDetach) && ordered::refused(slot, work) {
+    if !work.ctx.has_role(Role::AttachDetach) && (ordered::collected(slot, work) || ordered::refused(slot, work)) {
         return;
     }
     // Nothing is done under a VolumeAttachment before it says what was done (G4).
@@ -207,7 +212,7 @@ fn advance(slot: &mut Slot, work: &mut Work<'_>, wanted: Option<&Wanted>, turn: 
         attach::take_confirmation(slot, work);
     }
     let ended = wanted.is_none() && slot.confirmed.is_some() && work.shown(slot).is_none();
-    if ended && work.volume.readings.current().is_some() && work.volume.readings.prove_silent_detach() {
+    if ended && work.volume.readings.current().is_some() && work.volume.readings.prove_silent_detach(&work.ctx.policy) {
         slot.confirmed = None;
     }
     if slot.is_terminating() {

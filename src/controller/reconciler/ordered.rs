@@ -2,8 +2,8 @@
 //! order back.
 //!
 //! Flow: `reconciler` comes here where this process has not the role attach-detach. The fencing ladder was climbed by who
-//! gave the order; one guard is added, for a VolumeAttachment that a person deleted. Must never make, heal or adopt a
-//! VolumeAttachment, nor hold against a node that is not Ready.
+//! gave the order; one guard is added, for a VolumeAttachment that a person deleted, and one help: those of terminated
+//! instances are collected. Must never make, heal or adopt a VolumeAttachment, nor hold against a node that is not Ready.
 
 use std::time::Duration;
 
@@ -11,9 +11,13 @@ use super::attach;
 use super::detach;
 use super::error_status::{self, INVALID_ARGUMENT, PERMISSION_DENIED};
 use super::work::Work;
-use crate::controller::actual::slot::{DetachSent, LeaveStep, Leaving, NewSource, Rung, Slot};
-use crate::controller::desired::AccessCheck;
+use crate::controller::actual::readings::Sight;
+use crate::controller::actual::slot::{DetachSent, LeaveStep, Leaving, NewSource, Rung, Slot, WriteKind};
+use crate::controller::command::KubernetesCall;
+use crate::controller::desired::{AccessCheck, Want};
+use crate::controller::event::Role;
 use crate::controller::reason::BlockedReason;
+use crate::controller::syncer::states::Machine;
 use crate::model::attachment::AttachmentSource;
 use crate::model::node::Node;
 use crate::model::pod::InlineEbs;
@@ -64,6 +68,37 @@ pub fn refused(slot: &mut Slot, work: &mut Work<'_>) -> bool {
     let code = if matches!(reason, BlockedReason::VolumeGuard(_)) { PERMISSION_DENIED } else { INVALID_ARGUMENT };
     slot.block(reason, now);
     error_status::state_error(slot, work, &text, code);
+    true
+}
+
+/// Whether the order stands for a terminated instance. Then nothing is done under it any more; and once EC2 shows the
+/// volume attached nowhere and no pod that does not end already binds it there, the VolumeAttachment goes: kube-controller-
+/// manager's next look (60 s) marks the volume detached and attaches it elsewhere, where alone it would wait six minutes.
+/// (`attached: false` would not do: it would forget the node's entry and leave the VolumeAttachment behind.)
+pub fn collected(slot: &mut Slot, work: &mut Work<'_>) -> bool {
+    if !slot.is_live() || work.machine(slot) != Machine::Terminated {
+        return false;
+    }
+    let now = work.now().monotonic;
+    slot.block(BlockedReason::InstanceTerminated, now);
+    let binds = |want: &Want| want.node == *work.node && !want.deleting;
+    if work.ctx.desired.wants(work.key).iter().any(binds) {
+        return true;
+    }
+    let readings = &work.volume.readings;
+    let attached_nowhere = match readings.current() {
+        Some(Sight::Seen(volume)) => volume.attachments.is_empty() && readings.shows_free(),
+        Some(Sight::Missing) => true,
+        None => false,
+    };
+    if !attached_nowhere || !readings.are_consistent() || !work.volume.calls.is_empty() {
+        work.poll_for_consistency();
+        return true;
+    }
+    let Some(object) = slot.object.clone() else { return true };
+    let (name, uid, resource_version) = (object.name, object.uid, object.resource_version);
+    let call = KubernetesCall::DeleteAttachment { name, uid, resource_version };
+    work.write(slot, Role::Attacher, WriteKind::Delete, call);
     true
 }
 

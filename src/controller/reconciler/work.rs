@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use super::doubt;
 use crate::controller::actual::in_flight::{CallEnd, DEAD_AFTER};
 use crate::controller::actual::in_use;
 use crate::controller::actual::nodes::{NodeRecord, Wish};
@@ -18,6 +19,7 @@ use crate::controller::event::Role;
 use crate::controller::outbox::{Pending, Target};
 use crate::controller::policy::Rule;
 use crate::controller::reason::BlockedReason;
+use crate::controller::syncer::states::Machine;
 use crate::controller::volume_guard;
 use crate::model::ids::{AwsVolumeId, InstanceId, NodeName, Uid, UniqueVolumeName, VolumeKey};
 use crate::model::node::Node;
@@ -26,6 +28,8 @@ use crate::model::volume::{AttachmentReading, AttachmentState, VolumeState};
 
 /// Ends are remembered for this long: no watch event and no answer is that late.
 pub const ENDS_REMEMBERED: Duration = Duration::from_secs(600);
+/// A volume of a machine that is on its way out is read this often: EC2 takes it off any moment.
+const ENDING_IS_READ_EVERY: Duration = Duration::from_secs(1);
 
 /// Tags that speak against a volume are read again after this.
 const TAGS_AGAIN: Duration = Duration::from_secs(60);
@@ -131,6 +135,25 @@ impl Work<'_> {
         self.ctx.lease_start().map(|start| start + DEAD_AFTER).filter(|until| *until > self.now().monotonic)
     }
 
+    /// What EC2 says of the slot's machine (other drivers: of the machine behind the node).
+    pub fn machine(&self, slot: &Slot) -> Machine {
+        let now = self.now().monotonic;
+        let instance = doubt::machine_behind(self.key, self.node, slot, self.ctx);
+        instance.map_or(Machine::Unknown, |id| self.ctx.syncer.states.machine(&id, now, &self.ctx.policy))
+    }
+
+    /// Whether consistent reads show the volume without any attachment to the slot's instance, at whatever device.
+    pub fn is_shown_free_of_instance(&self, slot: &Slot) -> bool {
+        let Some(instance) = slot.instance() else { return false };
+        let readings = &self.volume.readings;
+        readings.are_consistent()
+            && match readings.current() {
+                Some(Sight::Seen(volume)) => attachment_on(volume, instance).is_none(),
+                Some(Sight::Missing) => true,
+                None => false,
+            }
+    }
+
     /// Whether a call to the slot's instance is neither answered nor dead.
     pub fn has_call(&self, instance: Option<&InstanceId>) -> bool {
         instance.is_some_and(|instance| self.volume.calls.any_to(instance))
@@ -166,6 +189,12 @@ impl Work<'_> {
             _ => Duration::from_secs(15),
         };
         self.ctx.want_read(self.key, began + interval);
+    }
+
+    /// Wants a read soon: the volume is on a machine that is on its way out.
+    pub fn poll_ending(&mut self) {
+        let began = self.volume.readings.began().unwrap_or(self.now().monotonic);
+        self.ctx.want_read(self.key, began + ENDING_IS_READ_EVERY);
     }
 
     /// Wants the reads that prove or disprove a silent detach.

@@ -5,17 +5,19 @@
 //! Owns the batches under way. Must never let a failed page say anything about a volume (rule 17).
 
 pub mod instances;
+pub mod states;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::actual::readings::Sight;
 use super::command::Ec2Call;
-use crate::model::ids::AwsVolumeId;
+use crate::model::ids::{AwsVolumeId, InstanceId, NodeName};
 use crate::model::outcome::{Answer, CallResult, CommandId, Outcome};
 use crate::model::time::Monotonic;
 use crate::model::volume::VolumeReading;
 use instances::Instances;
+use states::{StateCall, States};
 
 /// Values one filter takes (EC2's documented limit).
 const BATCH_MAX: usize = 200;
@@ -35,8 +37,10 @@ pub struct Syncer {
     asked: BTreeSet<AwsVolumeId>,
     /// Not among the answers of a batch: asked for alone before it is believed.
     suspected: BTreeSet<AwsVolumeId>,
-    /// Instances and instance types.
+    /// Instances and instance types, for device names.
     pub instances: Instances,
+    /// States of instances in doubt.
+    pub states: States,
 }
 
 /// One request, over all its pages.
@@ -53,8 +57,10 @@ struct Batch {
 pub enum Read {
     /// DescribeVolumes; the batch is registered by [`Syncer::sent_volumes`].
     Volumes(Ec2Call, Ticket),
-    /// DescribeInstances or DescribeInstanceTypes.
+    /// DescribeInstances or DescribeInstanceTypes, for device names.
     Instances(Ec2Call),
+    /// DescribeInstances or DescribeInstanceStatus, for instances in doubt.
+    States(StateCall),
 }
 
 /// A batch that is about to be sent.
@@ -75,21 +81,32 @@ impl Syncer {
     }
 
     /// When the next call may be made; `None` when nothing is wanted.
-    pub fn next_due(&self) -> Option<Monotonic> {
+    pub fn next_due(&self, instance_period: Duration) -> Option<Monotonic> {
         if !self.continued.is_empty() || self.instances.is_due() {
             return Some(Monotonic::ZERO);
         }
-        self.by_time.iter().find(|(_, id)| !self.asked.contains(id)).map(|(at, _)| *at)
+        let volume = self.by_time.iter().find(|(_, id)| !self.asked.contains(id)).map(|(at, _)| *at);
+        volume.into_iter().chain(self.states.next_due(instance_period)).min()
     }
 
     /// The next call that is due, if any. Pages of a batch first, then instances (an attach waits for them), then volumes.
-    pub fn next_call(&mut self, now: Monotonic) -> Option<Read> {
+    ///
+    /// Instances in doubt are read at short intervals, in one call for all: they go before volumes.
+    pub fn next_call(
+        &mut self,
+        now: Monotonic,
+        instance_period: Duration,
+        nodes: &BTreeMap<InstanceId, NodeName>,
+    ) -> Option<Read> {
         if let Some(batch) = self.continued.pop() {
             let call = Ec2Call::DescribeVolumes { volumes: batch.asked.clone(), next_token: batch.next_token.clone() };
             return Some(Read::Volumes(call, Ticket(batch)));
         }
         if let Some(call) = self.instances.next_call() {
             return Some(Read::Instances(call));
+        }
+        if let Some(call) = self.states.next_call(now, instance_period, nodes) {
+            return Some(Read::States(call));
         }
         let asked = self.take_due(now);
         if asked.is_empty() {

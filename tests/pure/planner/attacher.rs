@@ -5,9 +5,12 @@ use attachd::controller::policy::{Policy, Settings};
 use attachd::model::claim::AccessMode;
 use attachd::model::ids::{BootId, ProviderId, Zone};
 use attachd::sim::api_server::NewNode;
+use attachd::sim::checkers::world::Actor;
+use attachd::sim::ec2::Ec2Fault;
 
 use super::desk::{Desk, persistent_volume, s};
-use super::short::{claim_key, node, volume, zone};
+use super::hands::pod_key;
+use super::short::{claim_key, instance, node, volume, zone};
 
 /// kube-controller-manager makes and deletes the VolumeAttachments here.
 fn attacher_alone() -> Desk {
@@ -103,4 +106,42 @@ fn name_09_an_order_for_a_node_that_is_no_instance_gets_an_error() {
     desk.run(s(120));
     desk.assert_count("attach-error v1 n3 3", 1);
     desk.assert_never("attach v1");
+}
+
+#[test]
+fn the_order_for_a_terminated_instance_is_collected_once_no_pod_binds_it_there() {
+    let mut desk = ordered();
+    desk.not_ready("n1");
+    desk.ec2.terminate(desk.now, &instance("i1")).unwrap();
+    desk.run(s(120));
+    desk.expect(&[]);
+    // The pod ends, though nobody confirms its end: kube-controller-manager alone would wait six minutes from here.
+    assert!(desk.api.delete_pod(Actor::Platform, &pod_key("a")));
+    desk.run(s(15));
+    desk.expect(&["delete v1 n1", "finish v1 n1"]);
+    desk.assert_never("detach v1");
+    desk.make_va("v1", "n2");
+    desk.run_to("attached v1 n2", s(60));
+}
+
+#[test]
+fn the_order_for_a_machine_that_runs_or_is_stopped_is_not_collected() {
+    let mut desk = ordered();
+    desk.not_ready("n1");
+    desk.remove_pod("a");
+    desk.run(s(120));
+    desk.ec2.stop(desk.now, &instance("i1")).unwrap();
+    desk.run(s(600));
+    desk.expect(&[]);
+}
+
+#[test]
+fn the_order_for_a_terminated_instance_stands_while_the_volume_is_attached_anywhere() {
+    let mut desk = ordered();
+    desk.not_ready("n1");
+    desk.remove_pod("a");
+    desk.ec2.inject(Ec2Fault::ShowManagedAttachment(volume("v1")));
+    desk.ec2.terminate(desk.now, &instance("i1")).unwrap();
+    desk.run(s(300));
+    desk.expect(&[]);
 }

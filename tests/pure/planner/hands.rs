@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use attachd::controller::command::{KubernetesCall, NewAttachment};
+use attachd::controller::command::{AttachmentStatusChange, KubernetesCall, NewAttachment};
 use attachd::controller::event::Kind;
-use attachd::model::attachment::{NewAttachmentSource, VolumeAttachment};
+use attachd::model::attachment::{AttachmentError, NewAttachmentSource, VolumeAttachment};
 use attachd::model::claim::{PersistentVolume, PersistentVolumeSource};
 use attachd::model::ids::{AttachmentKey, BootId, DriverName, InstanceType, PodKey, ProviderId, Uid, Zone};
 use attachd::model::node::{CsiNode, Node};
@@ -196,6 +196,14 @@ impl Desk {
     /// Another writer changes something of the VolumeAttachment that says nothing to the core.
     pub fn annotate_va(&mut self, v: &str, n: &str) {
         assert!(self.api.annotate_unmounted_by_hand(&attachment(v, n), &BootId::new("of-no-machine")));
+    }
+
+    /// Another writer left an error of an earlier detach.
+    pub fn set_detach_error(&mut self, v: &str, n: &str, message: &str) {
+        let (name, uid) = (attachment(v, n), self.va(v, n).unwrap().uid.clone());
+        let error = AttachmentError { message: message.into(), code: None, time: None };
+        let change = AttachmentStatusChange::DetachError(error);
+        self.write(&KubernetesCall::PatchAttachmentStatus { name, uid, change });
     }
 
     fn set_pv_finalizers(&mut self, v: &str, finalizers: Vec<SmolStr>) {

@@ -16,5 +16,6 @@ mod leaks;
 mod moves;
 mod names;
 mod rules;
+mod stale;
 mod unsafe_forced;
 mod unsafe_released;

@@ -1,0 +1,84 @@
+//! Rule 18: which machines a volume has doubts about.
+//!
+//! Flow: at the end of every look at a volume, what is in doubt is told to the syncer, which reads the states of those
+//! instances until nobody doubts them any more. Must never decide what a state means: `fencing` does.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::{Wanted, holders};
+use crate::controller::actual::slot::{DetachSent, Slot};
+use crate::controller::actual::volume::Volume;
+use crate::controller::context::Context;
+use crate::controller::policy::ForceDetach;
+use crate::controller::reason::BlockedReason;
+use crate::model::ids::{InstanceId, NodeName, VolumeKey};
+
+/// A detach takes a few seconds; one that takes longer may have a machine that is not sound.
+const DETACH_IS_SLOW_AFTER: Duration = Duration::from_secs(15);
+
+/// The instance behind a node: of its Node object, else of the one that went, else the one frozen in the
+/// VolumeAttachment.
+pub fn instance_of<'a>(node: &NodeName, slot: Option<&'a Slot>, ctx: &'a Context) -> Option<&'a InstanceId> {
+    let record = ctx.nodes.get(node);
+    match record.and_then(|record| record.object.as_ref()) {
+        Some(object) => object.provider_id.as_ref()?.instance(),
+        None => {
+            let gone = record.and_then(|record| record.gone.as_ref()?.instance.as_ref());
+            gone.or_else(|| slot?.instance())
+        }
+    }
+}
+
+/// The machine an attachment is on: the instance frozen in the VolumeAttachment, never that of another Node under the
+/// name; for other drivers, which freeze none, the node's own.
+pub fn machine_behind(key: &VolumeKey, node: &NodeName, slot: &Slot, ctx: &Context) -> Option<InstanceId> {
+    if key.driver.is_ebs() {
+        return slot.instance().cloned().or_else(|| slot.object.as_ref()?.instance());
+    }
+    instance_of(node, None, ctx).cloned()
+}
+
+/// Tells the syncer which instances the volume has doubts about now.
+pub fn review(key: &VolumeKey, volume: &mut Volume, ctx: &mut Context, wanted: &BTreeMap<NodeName, Wanted>) {
+    let mut doubted = BTreeSet::new();
+    let mut checks = false;
+    for (node, slot) in &volume.slots {
+        if slot.object.is_none() && slot.recorded.is_none() {
+            continue;
+        }
+        let Some(instance) = machine_behind(key, node, slot, ctx) else { continue };
+        let slow = ctx.now.monotonic.saturating_since(volume.readings.barrier()) > DETACH_IS_SLOW_AFTER;
+        let stuck = slot.detach_sent == DetachSent::Sent && slow;
+        if stuck || !is_sound(node, &instance, ctx) || is_wanted_elsewhere(key, node, volume, ctx, wanted) {
+            doubted.insert(instance);
+        }
+        checks |= ctx.settings.force_detach == ForceDetach::Impaired && awaits_checks(slot);
+    }
+    if doubted.is_empty() && volume.doubted.is_empty() {
+        return;
+    }
+    ctx.syncer.states.watch(key, &volume.doubted, &doubted, checks);
+    volume.doubted = doubted;
+}
+
+/// Whether the node is there, is that instance, and is Ready.
+fn is_sound(node: &NodeName, instance: &InstanceId, ctx: &Context) -> bool {
+    let object = ctx.nodes.get(node).and_then(|record| record.object_of(instance));
+    object.is_some_and(|object| object.ready.is_true)
+}
+
+fn is_wanted_elsewhere(
+    key: &VolumeKey,
+    node: &NodeName,
+    volume: &Volume,
+    ctx: &Context,
+    wanted: &BTreeMap<NodeName, Wanted>,
+) -> bool {
+    wanted.keys().any(|other| other != node) && !holders::is_shared_volume(volume, ctx, key)
+}
+
+fn awaits_checks(slot: &Slot) -> bool {
+    let reason = slot.blocked.as_ref().map(|blocked| &blocked.reason);
+    matches!(reason, Some(BlockedReason::ForceWithheld | BlockedReason::MachineUnknown))
+}
