@@ -122,13 +122,15 @@ fn persistent_volume_written(store: &mut Store, volume: VolumeKey, outcome: Outc
     store.ctx.persistent_volume_writes.remove(&volume);
     store.ctx.dirty_volumes.insert(volume.clone());
     match outcome.result {
-        CallResult::Done(Answer::PersistentVolume(Some(object))) => {
+        CallResult::Done(Answer::PersistentVolume(object)) => {
+            store.ctx.backoff.clear(&BackoffKey::PersistentVolume(volume));
+            let Some(object) = object else { return };
             store.ctx.desired.ingest(&WatchEvent::Applied(Object::PersistentVolume(*object)));
         }
         CallResult::Done(_) => {}
         _ => {
             let key = BackoffKey::PersistentVolume(volume.clone());
-            let at = store.ctx.backoff.failed(&key, Operation::NodePatch, Pace::Fast, outcome.ended.monotonic);
+            let at = store.ctx.backoff.failed(&key, Operation::PersistentVolume, Pace::Fast, outcome.ended.monotonic);
             store.ctx.wake_volume(&volume, at, "backoff over");
         }
     }

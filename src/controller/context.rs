@@ -85,6 +85,8 @@ pub enum Operation {
     Leave,
     /// A write to the API server.
     Write(WriteKind),
+    /// A write to a PersistentVolume.
+    PersistentVolume,
     /// A nodes/status patch.
     NodePatch,
     /// Live reads of a node.
@@ -156,6 +158,22 @@ impl Context {
             record.wishes.remove(name);
             record.removed.remove(name);
         }
+    }
+
+    /// Forgets a node of which nothing is left: no object, no volume, no pod, nothing under way.
+    pub fn forget_node(&mut self, name: &NodeName) {
+        let Some(record) = self.nodes.get(name) else { return };
+        if !record.is_forgettable() || self.desired.wanted_on(name).next().is_some() {
+            return;
+        }
+        if let Some(instance) = record.gone.as_ref().and_then(|gone| gone.instance.as_ref())
+            && self.syncer.states.is_terminated(instance)
+        {
+            // What is known of names on a machine that may come back is kept.
+            self.syncer.instances.forget(instance);
+        }
+        self.backoff.clear(&BackoffKey::Node(name.clone()));
+        self.nodes.remove(name);
     }
 
     /// Whether a PersistentVolume of the volume is being written.

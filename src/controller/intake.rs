@@ -263,6 +263,7 @@ fn node_gone(ctx: &mut Context, name: &NodeName) {
     record.removed.clear();
     record.suspect.clear();
     record.held_until = None;
+    ctx.dirty_nodes.insert(name.clone());
     ctx.dirty_volumes.extend(record.volumes.iter().cloned());
     ctx.dirty_volumes.extend(ctx.desired.wanted_on(name).cloned());
 }
@@ -283,6 +284,7 @@ fn csi_gone(ctx: &mut Context, name: &NodeName) {
     let Some(record) = ctx.nodes.get_mut(name) else { return };
     record.csi = None;
     record.csi_ebs = None;
+    ctx.dirty_nodes.insert(name.clone());
     ctx.dirty_volumes.extend(record.volumes.iter().cloned());
 }
 

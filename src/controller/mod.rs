@@ -195,6 +195,7 @@ impl Controller {
                 }
             } else if let Some(node) = self.store.ctx.dirty_nodes.pop_first() {
                 node_status::report(&node, &mut self.store.ctx);
+                self.store.ctx.forget_node(&node);
             } else {
                 return;
             }

@@ -72,7 +72,7 @@ pub enum BlockedReason {
     ForceWithheld,
     /// Rung (d) is due, and EC2 has not told yet whether the machine is sound.
     MachineUnknown,
-    /// The instance is terminated: nothing is attached to it any more.
+    /// The instance is shutting down or terminated: nothing is attached to it any more.
     InstanceTerminated,
     /// A pod on the node could not be resolved since start.
     UnresolvedPod,
@@ -187,7 +187,7 @@ impl BlockedReason {
                 "the force policy withholds the detach; stop the instance or taint the node out-of-service"
             }
             Self::MachineUnknown => "the node is given up; EC2 has not told yet whether its machine still runs",
-            Self::InstanceTerminated => "the node's instance is terminated",
+            Self::InstanceTerminated => "the node's instance is shutting down or terminated",
             Self::UnresolvedPod => "a pod on the node cannot be resolved",
             Self::ForeignWrite => "another writer changed the node's list",
             Self::NoFreeDevice => "no free device name on the instance",

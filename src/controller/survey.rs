@@ -9,9 +9,9 @@ use std::time::Duration;
 use super::actual::slot::Slot;
 use super::budget::BucketKind;
 use super::command::BudgetClass;
-use super::status::{BudgetLevel, Direction, Pending, Status};
+use super::status::{BudgetLevel, Direction, Pending, Status, VolumeCounts};
 use super::store::Store;
-use crate::model::ids::{NodeName, VolumeKey};
+use crate::model::ids::{DriverName, NodeName, VolumeKey};
 use crate::model::time::{Now, Wall};
 
 /// The figures as of now.
@@ -20,6 +20,8 @@ pub fn survey(store: &Store, now: Now) -> Status {
     let mut status = Status {
         leading: ctx.leading_since.is_some(),
         budgets: BucketKind::ALL.into_iter().map(|kind| (kind, level(store, kind))).collect(),
+        // Shown at zero too: a line that comes and goes is one no alert can rely on.
+        volumes: [(DriverName::ebs(), VolumeCounts::default())].into(),
         forced_detaches: ctx.forced_detaches.clone(),
         mass_absence: ctx.syncer.states.is_mass_absence(),
         unresolved_pods: ctx.desired.standing_problems().count() as u64,
@@ -98,9 +100,9 @@ mod tests {
     use crate::controller::Controller;
     use crate::controller::event::{Event, EventKind, Object, WatchEvent};
     use crate::controller::policy::{Policy, Settings};
-    use crate::controller::status::{ForcedReason, VolumeCounts};
+    use crate::controller::status::ForcedReason;
     use crate::model::attachment::{AttachmentSource, AttachmentStatus, VolumeAttachment};
-    use crate::model::ids::{AttachmentKey, AttachmentName, AwsVolumeId, DriverName, PodKey, ResourceVersion, Uid};
+    use crate::model::ids::{AttachmentKey, AttachmentName, AwsVolumeId, PodKey, ResourceVersion, Uid};
     use crate::model::pod::{InlineEbs, Pod, PodVolume};
     use crate::model::time::Monotonic;
 
@@ -173,7 +175,8 @@ mod tests {
         assert_eq!(status.budgets.len(), BucketKind::ALL.len());
         let mutating = status.budgets[&BucketKind::Mutating];
         assert!((mutating.tokens - 10.0).abs() < 0.01 && (mutating.per_second - 5.0).abs() < 0.01, "{mutating:?}");
-        assert_eq!(status, Status { budgets: status.budgets.clone(), ..Status::default() });
+        let volumes = [(DriverName::ebs(), VolumeCounts::default())].into();
+        assert_eq!(status, Status { budgets: status.budgets.clone(), volumes, ..Status::default() });
     }
 
     #[test]

@@ -45,7 +45,7 @@ impl Collector for StatusCollector {
     }
 }
 
-fn metrics_of(status: &Status) -> [(&'static str, &'static str, MetricType, Lines); 9] {
+fn metrics_of(status: &Status) -> [(&'static str, &'static str, MetricType, Lines); 10] {
     let pending = |value: fn(&Pending) -> f64| -> Lines {
         let line =
             |(direction, pending): (&Direction, &Pending)| (vec![("operation", operation(*direction))], value(pending));
@@ -91,6 +91,12 @@ fn metrics_of(status: &Status) -> [(&'static str, &'static str, MetricType, Line
             "1 while every role of this process is led by it",
             MetricType::Gauge,
             vec![(Vec::new(), f64::from(u8::from(status.leading)))],
+        ),
+        (
+            "attachd_mass_absence",
+            "1 while so many instances are absent from EC2's answers that no absence is believed",
+            MetricType::Gauge,
+            vec![(Vec::new(), f64::from(u8::from(status.mass_absence)))],
         ),
         (
             "attachd_unresolved_pods",
@@ -189,6 +195,8 @@ mod tests {
                 r#"attach_detach_controller_attachdetach_controller_forced_detaches{reason="out-of-service"} 2.0"#,
                 "# TYPE attachd_leading gauge",
                 "attachd_leading 0.0",
+                "# TYPE attachd_mass_absence gauge",
+                "attachd_mass_absence 0.0",
                 "# TYPE attachd_unresolved_pods gauge",
                 "attachd_unresolved_pods 0.0",
             ]

@@ -216,6 +216,9 @@ impl NodeRecord {
 
     /// Whether nothing is left to remember.
     pub fn is_forgettable(&self) -> bool {
-        self.object.is_none() && self.csi.is_none() && self.volumes.is_empty() && self.wishes.is_empty()
+        let idle = self.patch.is_none() && self.refreshing.is_none() && self.hung_at.is_none();
+        let read = self.live.as_ref().is_none_or(|live| live.get.is_none() && live.list.is_none());
+        let empty = self.object.is_none() && self.csi.is_none() && self.volumes.is_empty() && self.wishes.is_empty();
+        empty && idle && read
     }
 }

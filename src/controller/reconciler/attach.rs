@@ -258,6 +258,11 @@ fn confirm(slot: &mut Slot, work: &mut Work<'_>) -> Option<Confirmation> {
     })
 }
 
+/// Whether the slot's machine is on its way out.
+fn is_ending(slot: &Slot, work: &Work<'_>) -> bool {
+    slot.instance().is_some_and(|instance| work.ctx.syncer.states.is_ending(instance))
+}
+
 /// AttachVolume, if nothing speaks against it; polls while something is under way.
 fn send(slot: &mut Slot, work: &mut Work<'_>, instance: &InstanceId, source: &NewSource) {
     let now = work.now();
@@ -290,6 +295,9 @@ fn send(slot: &mut Slot, work: &mut Work<'_>, instance: &InstanceId, source: &Ne
     }
     if work.is_marked() {
         return slot.block(BlockedReason::InUseUnknown, now.monotonic);
+    }
+    if is_ending(slot, work) {
+        return slot.block(BlockedReason::InstanceTerminated, now.monotonic);
     }
     if answered_done {
         slot.attach_sent = None;
@@ -470,7 +478,8 @@ fn lost(slot: &mut Slot, work: &mut Work<'_>) -> bool {
         }
         Some(Sight::Missing) => true,
     };
-    if !gone {
+    if !gone || is_ending(slot, work) {
+        // EC2 takes the volumes off a machine that ends: nobody detached them, and they are not put back.
         return false;
     }
     if !work.volume.readings.prove_silent_detach(&work.ctx.policy) {

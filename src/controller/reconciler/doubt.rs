@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::{Wanted, holders};
+use crate::controller::actual::readings::attachment_on;
 use crate::controller::actual::slot::{DetachSent, Slot};
 use crate::controller::actual::volume::Volume;
 use crate::controller::context::Context;
@@ -50,7 +51,10 @@ pub fn review(key: &VolumeKey, volume: &mut Volume, ctx: &mut Context, wanted: &
         let Some(instance) = machine_behind(key, node, slot, ctx) else { continue };
         let slow = ctx.now.monotonic.saturating_since(volume.readings.barrier()) > DETACH_IS_SLOW_AFTER;
         let stuck = slot.detach_sent == DetachSent::Sent && slow;
-        if stuck || !is_sound(node, &instance, ctx) || is_wanted_elsewhere(key, node, volume, ctx, wanted) {
+        // EC2 takes the volumes off a machine that ends, which looks like a detach behind our back.
+        let gone = slot.confirmed.is_some()
+            && volume.readings.volume().is_some_and(|shown| attachment_on(shown, &instance).is_none());
+        if stuck || gone || !is_sound(node, &instance, ctx) || is_wanted_elsewhere(key, node, volume, ctx, wanted) {
             doubted.insert(instance);
         }
         checks |= ctx.settings.force_detach == ForceDetach::Impaired && awaits_checks(slot);

@@ -29,9 +29,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::actual::in_use::{Mark, mark};
-use super::actual::slot::{DetachSent, Slot};
+use super::actual::slot::{DetachSent, LeaveStep, Slot};
 use super::actual::volume::Volume;
-use super::context::Context;
+use super::context::{BackoffKey, Context};
 use super::event::Role;
 use super::policy::{Rule, UnknownAttachments};
 use super::reason::BlockedReason;
@@ -42,6 +42,8 @@ use crate::model::volume::AttachmentState;
 
 /// A multi-attach wait that ends sooner is no news.
 const MULTI_ATTACH_NEWS_AFTER: Duration = Duration::from_secs(15);
+/// One with nothing in the way but EC2 and the budgets is none before this: a storm of moves at EC2's rate takes minutes.
+const COMING_OFF_IS_NEWS_AFTER: Duration = Duration::from_secs(300);
 
 /// One node that wants the volume.
 #[derive(Clone, Debug)]
@@ -78,8 +80,8 @@ pub fn reconcile(key: &VolumeKey, volume: &mut Volume, ctx: &mut Context) {
             || volume.listed_only.contains(&node);
         if keep {
             volume.slots.insert(node, slot);
-        } else if let Some(record) = ctx.nodes.get_mut(&node) {
-            record.volumes.remove(key);
+        } else {
+            forget_slot(key, node, ctx);
         }
     }
     doubt::review(key, volume, ctx, &wanted);
@@ -252,6 +254,16 @@ fn advance(slot: &mut Slot, work: &mut Work<'_>, wanted: Option<&Wanted>, turn: 
     report_wait(slot, work);
 }
 
+/// Nothing is left of the volume on the node.
+fn forget_slot(key: &VolumeKey, node: NodeName, ctx: &mut Context) {
+    ctx.backoff.clear(&BackoffKey::Slot(key.clone(), node.clone()));
+    let Some(record) = ctx.nodes.get_mut(&node) else { return };
+    record.volumes.remove(key);
+    if record.is_forgettable() {
+        ctx.dirty_nodes.insert(node);
+    }
+}
+
 /// A want counts for a VolumeAttachment only while its Node object names its instance, or there is no such Node.
 fn wants_this_attachment(slot: &Slot, work: &Work<'_>) -> bool {
     match (slot.instance(), work.node_object()) {
@@ -332,15 +344,23 @@ fn wait_for_turn(slot: &mut Slot, work: &mut Work<'_>, turn: Option<&NodeName>) 
     report_wait(slot, work);
 }
 
+/// Whether the volume leaves that node with nothing in the way but EC2 and the budgets: nobody has to hear of that.
+fn is_coming_off(holder: &Slot) -> bool {
+    holder.cleared || holder.leaving.as_ref().is_some_and(|leaving| leaving.step != LeaveStep::Wish)
+}
+
 /// Tells the pods why they wait, once the wait is news.
 fn report_wait(slot: &Slot, work: &mut Work<'_>) {
     let Some(blocked) = slot.blocked.clone() else { return };
     let now = work.now().monotonic;
     let wants = work.ctx.desired.wants(work.key);
     match &blocked.reason {
-        BlockedReason::MultiAttach(_) => {
+        BlockedReason::MultiAttach(holder) => {
             let due = blocked.since + MULTI_ATTACH_NEWS_AFTER;
-            if now >= due {
+            let slow = blocked.since + COMING_OFF_IS_NEWS_AFTER;
+            if now >= due && now < slow && work.volume.slots.get(holder).is_some_and(is_coming_off) {
+                work.ctx.wake_volume(work.key, (now + MULTI_ATTACH_NEWS_AFTER).min(slow), "multi-attach is news");
+            } else if now >= due {
                 work.ctx.notes.multi_attach(wants, work.node, work.key, now);
             } else {
                 work.ctx.wake_volume(work.key, due, "multi-attach is news");

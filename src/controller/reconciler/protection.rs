@@ -26,7 +26,7 @@ pub fn release(key: &VolumeKey, volume: &mut Volume, ctx: &mut Context) {
         .cloned();
     let Some(leaving) = leaving else { return };
     let backoff = BackoffKey::PersistentVolume(key.clone());
-    if let Some(at) = ctx.backoff.ready_at(&backoff, &Operation::NodePatch)
+    if let Some(at) = ctx.backoff.ready_at(&backoff, &Operation::PersistentVolume)
         && at > ctx.now.monotonic
     {
         return ctx.wake_volume(key, at, "backoff over");

@@ -88,6 +88,11 @@ impl Instances {
         Readiness::Asked
     }
 
+    /// The instance is gone for good.
+    pub fn forget(&mut self, instance: &InstanceId) {
+        self.known.remove(instance);
+    }
+
     /// The hint of an instance proved wrong: it is read again before the next choice.
     pub fn distrust(&mut self, instance: &InstanceId) {
         self.record(instance).read_at = None;

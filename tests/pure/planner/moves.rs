@@ -1,5 +1,7 @@
 //! The everyday: a pod comes, a pod moves, a pod goes.
 
+use attachd::sim::ec2::Ec2Fault;
+
 use super::desk::{Desk, s};
 
 #[test]
@@ -27,4 +29,30 @@ fn a_pod_goes_and_its_volume_is_detached_in_the_order_of_rule_6() {
     assert!(desk.is_all_gone("v1"));
     desk.run(s(600));
     desk.expect(&[]);
+}
+
+#[test]
+fn a_volume_that_is_coming_off_the_other_node_is_no_multi_attach_news_until_it_takes_too_long() {
+    let mut desk = Desk::new();
+    desk.use_volume("a", "n1", "v1");
+    desk.ec2.inject(Ec2Fault::SlowDetach(s(900)));
+    desk.remove_pod("a");
+    desk.in_use("n1", &[]);
+    desk.add_pod("b", "n2", &["v1"]);
+    desk.run(s(250));
+    desk.assert_never("event FailedAttachVolume");
+    desk.run(s(100));
+    desk.assert_count("event FailedAttachVolume", 1);
+}
+
+#[test]
+fn a_volume_that_is_held_on_the_other_node_is_multi_attach_news_after_fifteen_seconds() {
+    let mut desk = Desk::new();
+    desk.use_volume("a", "n1", "v1");
+    desk.remove_pod("a");
+    desk.add_pod("b", "n2", &["v1"]);
+    desk.run(s(14));
+    desk.assert_never("event FailedAttachVolume");
+    desk.run(s(3));
+    desk.assert_count("event FailedAttachVolume", 1);
 }

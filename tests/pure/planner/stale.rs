@@ -424,3 +424,14 @@ fn rule_18_states_of_machines_in_doubt_are_read_together_every_five_seconds_and_
     desk.run(minutes(1));
     desk.assert_count("describe-instances", quiet);
 }
+
+#[test]
+fn volumes_that_ec2_takes_off_a_machine_that_ends_were_detached_by_nobody() {
+    let mut desk = Desk::new();
+    desk.use_volume("a", "n1", "v1");
+    // Its kubelet is well to the end, and so is the Node.
+    terminate_unseen(&mut desk, "i1");
+    desk.run(minutes(3));
+    desk.assert_never("event VolumeDetachedExternally");
+    desk.assert_count("attach v1", 1);
+}
