@@ -1,7 +1,7 @@
 //! Cases INPUT and ZONE: what cannot be done is said, and costs nothing.
 
-use attachd::model::claim::AccessMode;
-use attachd::model::ids::Zone;
+use attachd::model::claim::{AccessMode, PersistentVolume, PersistentVolumeSource};
+use attachd::model::ids::{DriverName, VolumeHandle, Zone};
 
 use super::desk::{Desk, persistent_volume, s};
 use super::short::{claim_key, volume, zone};
@@ -117,4 +117,35 @@ fn i_02_a_static_volume_without_node_affinity_is_attached_where_it_is_asked_for(
     let mut desk = Desk::new();
     desk.add_pod("a", "n2", &["v1"]);
     desk.run_to("attach v1 i2", s(10));
+}
+
+#[test]
+fn i_13_the_driver_of_eks_auto_mode_is_another_driver() {
+    let mut desk = Desk::new();
+    let driver = DriverName::new("ebs.csi.eks.amazonaws.com");
+    let handle = VolumeHandle::new("vol-0aa77");
+    let source = PersistentVolumeSource::Csi { driver, handle, attributes: Default::default() };
+    desk.api.create_bound_claim(&claim_key("v7"), PersistentVolume { source, ..persistent_volume("v7") });
+    for (pod, n) in [("a", "n1"), ("b", "n2")] {
+        desk.add_pod(pod, n, &["v7"]);
+    }
+    desk.run(s(20));
+    let made = desk.take_mutations();
+    assert_eq!(made.len(), 1, "one node gets it, by name and spec only: {made:?}");
+    assert!(made[0].starts_with("create") && made[0].ends_with(" n1"), "{made:?}");
+}
+
+#[test]
+fn i_17_what_a_windows_node_does_with_the_device_is_its_own_business() {
+    let mut desk = Desk::new();
+    let attributes = [("csi.storage.k8s.io/fstype".into(), "ntfs".into())].into();
+    let source =
+        PersistentVolumeSource::Csi { driver: DriverName::ebs(), handle: VolumeHandle::new("vol-02"), attributes };
+    desk.ec2.add_available_volume(desk.now, volume("v2"), zone(), false);
+    desk.api.create_bound_claim(&claim_key("v2"), PersistentVolume { source, ..persistent_volume("v2") });
+    desk.add_pod("a", "n1", &["v2"]);
+    desk.run_to("attached v2 n1", s(20));
+    desk.run(s(1));
+    let device = desk.va("v2", "n1").unwrap().status.device_path.clone().unwrap();
+    assert_eq!(device.as_str(), "/dev/xvdaa");
 }

@@ -16,6 +16,7 @@ mod leaks;
 mod moves;
 mod names;
 mod rules;
+mod scale;
 mod stale;
 mod unsafe_forced;
 mod unsafe_released;

@@ -182,3 +182,17 @@ fn i_16_of_the_provider_ids_people_posted_only_instances_are_instances() {
     }
     assert_eq!(ProviderId::parse(""), None);
 }
+
+#[test]
+fn name_06_an_instance_of_another_network_with_the_same_private_name_is_never_asked_about() {
+    let mut desk = Desk::new();
+    // i9 is in EC2 and in no Node: the API that looks instances up by `private-dns-name` would find two.
+    let kind = attachd::model::ids::InstanceType::new("m5.large");
+    desk.ec2.add_running_instance(desk.now, instance("i9"), kind, zone());
+    desk.add_node("ip-10-0-0-1.ec2.internal", "i3");
+    desk.add_pod("a", "ip-10-0-0-1.ec2.internal", &["v1"]);
+    desk.run_to("attach v1 i3", s(10));
+    desk.run(s(60));
+    let asked = desk.sent.iter().filter(|sent| sent.text.starts_with("describe-instances"));
+    assert!(asked.clone().count() > 0 && asked.clone().all(|sent| !sent.text.contains("i9")), "{}", desk.story());
+}

@@ -8,7 +8,7 @@ use attachd::model::ids::PodKey;
 use attachd::model::volume::CheckStatus;
 use attachd::sim::ec2::Ec2Fault;
 
-use super::desk::{Desk, s};
+use super::desk::{Desk, Reply, s};
 use super::hands::pod_key;
 use super::short::{instance, node};
 
@@ -434,4 +434,64 @@ fn volumes_that_ec2_takes_off_a_machine_that_ends_were_detached_by_nobody() {
     desk.run(minutes(3));
     desk.assert_never("event VolumeDetachedExternally");
     desk.assert_count("attach v1", 1);
+}
+
+#[test]
+fn stale_13_a_node_that_reappears_gets_its_list_again_without_another_attach() {
+    let mut desk = Desk::new();
+    desk.answer("attach v1", Reply::Hold);
+    desk.add_pod("a", "n1", &["v1"]);
+    desk.run_to("attach v1 i1", s(10));
+    desk.delete_node("n1");
+    desk.release_honestly("attach v1");
+    desk.run(s(20));
+    desk.register("n1", "i1");
+    desk.csi("n1", "i1");
+    desk.run_until(s(60), "listed on the new Node", |desk| desk.lists("n1", "v1"));
+    // It may have been mounted under the Node object that is gone: only a boot or a person tells.
+    assert!(desk.marks("n1", "v1").is_some(), "{}", desk.story());
+    desk.assert_count("attach v1", 1);
+}
+
+#[test]
+fn stale_21_the_object_goes_soon_after_the_unmount_and_only_that_one() {
+    let mut desk = Desk::new();
+    desk.add_volume("v2");
+    desk.use_volume("a", "n1", "v1");
+    desk.use_volume("b", "n1", "v2");
+    desk.remove_pod("a");
+    desk.in_use("n1", &["v2"]);
+    // EC2 takes three seconds to detach.
+    desk.run_until(s(6), "gone", |desk| desk.va("v1", "n1").is_none());
+    desk.run(s(60));
+    assert!(desk.va("v2", "n1").unwrap().status.attached && desk.lists("n1", "v2"));
+}
+
+#[test]
+fn stale_22_nodes_that_told_of_the_unmount_are_done_at_once_and_the_others_when_they_end() {
+    let mut desk = Desk::new();
+    for number in 2..=4 {
+        desk.add_volume(&format!("v{number}"));
+    }
+    for number in 3..=4 {
+        desk.add_node(&format!("n{number}"), &format!("i{number}"));
+    }
+    desk.add_node("n9", "i9");
+    for number in 1..=4 {
+        desk.use_volume(&format!("a{number}"), &format!("n{number}"), &format!("v{number}"));
+        desk.remove_pod(&format!("a{number}"));
+        desk.add_pod(&format!("b{number}"), "n9", &[&format!("v{number}")]);
+    }
+    desk.in_use("n1", &[]);
+    desk.in_use("n3", &[]);
+    desk.run(s(20));
+    for (number, moved) in [(1, 1), (2, 0), (3, 1), (4, 0)] {
+        desk.assert_count(&format!("attach v{number} i9"), moved);
+    }
+    for number in [2, 4] {
+        desk.not_ready(&format!("n{number}"));
+        terminate(&mut desk, &format!("i{number}"));
+        attached_within(&mut desk, &format!("attach v{number} i9"), s(9));
+        desk.assert_never(&format!("detach v{number}"));
+    }
 }
