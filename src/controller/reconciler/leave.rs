@@ -114,6 +114,8 @@ fn wish(slot: &mut Slot, work: &mut Work<'_>) {
     if rung == Rung::NeverMounted || !has_node || !work.ctx.policy.holds(Rule::UnlistFirst) {
         let uid = work.node_of(slot).map(|node| node.uid.clone()).filter(|_| rung != Rung::NeverMounted);
         let uid = uid.filter(|_| work.ctx.policy.holds(Rule::UnlistFirst));
+        // A Node that comes back on the way must not get the volume on its list again.
+        work.unwish();
         return step(slot, LeaveStep::Checking { rung, after: now, uid });
     }
     let empty_mark = rung == Rung::Released && work.word_of_person_counts(slot, work.node_object());

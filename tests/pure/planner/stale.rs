@@ -495,3 +495,24 @@ fn stale_22_nodes_that_told_of_the_unmount_are_done_at_once_and_the_others_when_
         desk.assert_never(&format!("detach v{number}"));
     }
 }
+
+#[test]
+fn a_node_that_returns_while_its_volume_is_detached_does_not_get_it_listed() {
+    let mut desk = Desk::new();
+    desk.use_volume("a", "n1", "v1");
+    stop(&mut desk, "i1");
+    desk.delete_node("n1");
+    desk.remove_pod("a");
+    desk.answer("detach v1", Reply::LostAnswer);
+    desk.run_to("detach v1 i1", s(30));
+    desk.ec2.start(desk.now, &instance("i1")).unwrap();
+    desk.register("n1", "i1");
+    desk.csi("n1", "i1");
+    desk.run(s(5));
+    assert!(desk.va("v1", "n1").is_some_and(|va| va.deleting.is_some()), "{}", desk.story());
+    desk.run(s(120));
+    let detached_at = desk.times("detach v1")[0];
+    let listed = desk.sent.iter().find(|sent| sent.text.starts_with("list n1 [v1]") && sent.at >= detached_at);
+    assert!(listed.is_none(), "{}", desk.story());
+    assert!(desk.is_all_gone("v1"), "{}", desk.story());
+}
