@@ -22,10 +22,7 @@ pub type Wanted = BTreeMap<VolumeKey, BTreeSet<NodeName>>;
 /// What every pod that counts wants: bound, not terminated, its node managed.
 pub fn wanted(world: &World) -> Wanted {
     let mut wanted = Wanted::new();
-    for pod in world.pods.values().filter(|pod| !pod.terminated) {
-        let Some(node) = pod.node.as_ref().and_then(|name| world.nodes.get(name)).filter(|node| node.managed) else {
-            continue;
-        };
+    for (pod, node) in pods_that_count(world) {
         for volume in &pod.volumes {
             if let Some(key) = resolve(world, pod, volume) {
                 wanted.entry(key).or_default().insert(node.name.clone());
@@ -33,6 +30,26 @@ pub fn wanted(world: &World) -> Wanted {
         }
     }
     wanted
+}
+
+/// The nodes on which a pod wants this volume: what [`wanted`] says of it, without resolving every other pod.
+pub fn nodes_wanting(world: &World, volume: &VolumeKey) -> BTreeSet<NodeName> {
+    let sources = world.persistent_volumes.values().filter(|pv| volume_key_of(pv).as_ref() == Some(volume));
+    let sources: Vec<_> = sources.map(|pv| &pv.name).collect();
+    let claims = world.claims.values().filter(|claim| claim.bound_to.as_ref().is_some_and(|pv| sources.contains(&pv)));
+    let claims: Vec<_> = claims.map(|claim| &claim.key).collect();
+    let may_be = |pod: &Pod, of: &PodVolume| match of {
+        PodVolume::Claim(name) => claims.iter().any(|key| key.name == *name && key.namespace == pod.key.namespace),
+        PodVolume::Ephemeral(_) | PodVolume::InlineEbs(_) | PodVolume::Untranslated(_) => true,
+    };
+    let wants =
+        |pod: &Pod| pod.volumes.iter().any(|of| may_be(pod, of) && resolve(world, pod, of).as_ref() == Some(volume));
+    pods_that_count(world).filter(|(pod, _)| wants(pod)).map(|(_, node)| node.name.clone()).collect()
+}
+
+fn pods_that_count(world: &World) -> impl Iterator<Item = (&Pod, &Node)> {
+    let pods = world.pods.values().filter(|pod| !pod.terminated);
+    pods.filter_map(|pod| Some((pod, world.nodes.get(pod.node.as_ref()?).filter(|node| node.managed)?)))
 }
 
 /// The volume behind one volume of a pod, if every object on the way is there.

@@ -2,7 +2,7 @@
 
 use crate::controller::command::{AttachmentStatusChange, Call, Ec2Call, KubernetesCall};
 use crate::model::ids::{AttachmentName, DriverName, InstanceId, NodeName, UniqueVolumeName, VolumeKey};
-use crate::sim::checkers::wanted::{pods_wanting, volume_behind, wanted};
+use crate::sim::checkers::wanted::{nodes_wanting, pods_wanting, volume_behind};
 use crate::sim::checkers::world::{World, instance_of};
 
 /// Why the call was made, as the world stands before it.
@@ -60,8 +60,7 @@ fn need(world: &World, volume: &VolumeKey, node: Option<&NodeName>) -> String {
 }
 
 fn no_need(world: &World, volume: &VolumeKey, node: Option<&NodeName>) -> String {
-    let nodes = wanted(world).remove(volume).unwrap_or_default();
-    match nodes.iter().find(|wanting| Some(*wanting) != node) {
+    match nodes_wanting(world, volume).iter().find(|wanting| Some(*wanting) != node) {
         Some(wanting) => format!("unused here, wanted on {wanting}"),
         None => "no pod wants it there".to_owned(),
     }
