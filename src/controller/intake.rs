@@ -240,6 +240,7 @@ fn node_changed(store: &mut Store, name: &NodeName) {
         .keys()
         .filter_map(|listed| listed.volume_key())
         .filter(|key| key.driver.is_ebs() && key.aws_volume_id().is_some() && !record.volumes.contains(key))
+        .cloned()
         .collect();
     for key in strangers {
         let volume = store.volume(&key);
@@ -332,8 +333,8 @@ fn key_of(store: &Store, attachment: &VolumeAttachment) -> Option<AttachmentKey>
     let lists = record.object.iter().flat_map(|node| node.volumes_attached.keys().chain(&node.volumes_in_use));
     lists
         .filter_map(|name| name.volume_key())
-        .chain(record.volumes.iter().cloned())
-        .map(|volume| AttachmentKey { volume, node: attachment.node.clone() })
+        .chain(&record.volumes)
+        .map(|volume| AttachmentKey { volume: volume.clone(), node: attachment.node.clone() })
         .find(|key| AttachmentName::of(key) == attachment.name)
 }
 

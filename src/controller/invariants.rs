@@ -52,7 +52,7 @@ fn invariant_listed_wish_has_confirmed_attachment(store: &Store, broken: &mut Ve
             if !matches!(wish, Wish::Listed { .. }) {
                 continue;
             }
-            let slot = store.volumes.get(&key).and_then(|volume| volume.slots.get(node));
+            let slot = store.volumes.get(key).and_then(|volume| volume.slots.get(node));
             let holds = slot.is_some_and(|slot| {
                 slot.confirmed.is_some() || slot.object.as_ref().is_some_and(|object| object.status.attached)
             });
@@ -101,7 +101,7 @@ fn invariant_unlisted_wish_has_leaving_slot(store: &Store, broken: &mut Vec<Brok
     for (node, record) in &store.ctx.nodes {
         for (name, wish) in &record.wishes {
             let (Wish::Unlisted { .. }, Some(key)) = (wish, name.volume_key()) else { continue };
-            let slot = store.volumes.get(&key).and_then(|volume| volume.slots.get(node));
+            let slot = store.volumes.get(key).and_then(|volume| volume.slots.get(node));
             if slot.is_none_or(|slot| slot.leaving.is_none() && !slot.cleared && slot.object.is_some()) {
                 broken.push(Broken {
                     invariant: "a removal from a list is wished only for an attachment on its way out",

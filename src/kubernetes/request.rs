@@ -83,7 +83,7 @@ pub fn build(call: &KubernetesCall, now: Wall, serial: u64) -> Result<Request<Ve
         KubernetesCall::PatchNodeStatus { name, uid, resource_version, volumes_attached, marks, touch } => {
             let list: Vec<Value> = volumes_attached
                 .iter()
-                .map(|(volume, device_path)| json!({ "name": volume.as_str(), "devicePath": device_path.as_str() }))
+                .map(|(volume, device_path)| json!({ "name": volume.to_string(), "devicePath": device_path.as_str() }))
                 .collect();
             let mut metadata = json!({ "uid": uid.as_str(), "resourceVersion": resource_version.as_str() });
             if let Some(marks) = marks {

@@ -168,11 +168,6 @@ name_type!(
     /// An instance type, such as `m7i.large`.
     InstanceType
 );
-name_type!(
-    /// The name of a volume in `node.status.volumesAttached` and `volumesInUse`: `kubernetes.io/csi/<driver>^<handle>`.
-    /// Other forms (legacy in-tree names) are carried, never acted on.
-    UniqueVolumeName
-);
 
 impl ResourceVersion {
     /// Whether this version is older than `other`. Kubernetes defines resourceVersions of one kind as ordered decimal
@@ -234,7 +229,16 @@ impl VolumeKey {
 
     /// The name kubelets compare in `volumesAttached` and `volumesInUse`.
     pub fn unique_name(&self) -> UniqueVolumeName {
-        UniqueVolumeName(SmolStr::new(format!("{CSI_PREFIX}{}^{}", self.driver, self.handle)))
+        if self.has_name_to_read_back() {
+            return UniqueVolumeName(VolumeNameForm::Csi(self.clone()));
+        }
+        UniqueVolumeName(VolumeNameForm::Other(SmolStr::new(format!("{CSI_PREFIX}{}^{}", self.driver, self.handle))))
+    }
+
+    /// Whether its name on a list tells driver and handle again. Upstream requires exactly one `^`.
+    fn has_name_to_read_back(&self) -> bool {
+        let is_part = |text: &str| !text.is_empty() && !text.contains('^');
+        is_part(self.driver.as_str()) && is_part(self.handle.as_str())
     }
 }
 
@@ -252,14 +256,52 @@ impl fmt::Debug for VolumeKey {
 
 const CSI_PREFIX: &str = "kubernetes.io/csi/";
 
+/// The name of a volume in `node.status.volumesAttached` and `volumesInUse`: `kubernetes.io/csi/<driver>^<handle>`.
+/// Other forms (legacy in-tree names) are carried, never acted on. Taken apart once, where it is read: the core compares
+/// names far more often than it writes one.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UniqueVolumeName(VolumeNameForm);
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum VolumeNameForm {
+    Csi(VolumeKey),
+    Other(SmolStr),
+}
+
 impl UniqueVolumeName {
-    /// The volume behind a CSI name; `None` for every other form. Upstream requires exactly one `^`.
-    pub fn volume_key(&self) -> Option<VolumeKey> {
-        let (driver, handle) = self.0.strip_prefix(CSI_PREFIX)?.split_once('^')?;
-        if driver.is_empty() || handle.is_empty() || handle.contains('^') {
-            return None;
+    /// Takes a name as a node's status lists it.
+    pub fn new(text: impl Into<SmolStr>) -> Self {
+        let text = text.into();
+        let parts = text.strip_prefix(CSI_PREFIX).and_then(|name| name.split_once('^'));
+        let key = parts
+            .map(|(driver, handle)| VolumeKey { handle: VolumeHandle::new(handle), driver: DriverName::new(driver) });
+        match key.filter(VolumeKey::has_name_to_read_back) {
+            Some(key) => Self(VolumeNameForm::Csi(key)),
+            None => Self(VolumeNameForm::Other(text)),
         }
-        Some(VolumeKey { handle: VolumeHandle::new(handle), driver: DriverName::new(driver) })
+    }
+
+    /// The volume behind a CSI name; `None` for every other form.
+    pub fn volume_key(&self) -> Option<&VolumeKey> {
+        match &self.0 {
+            VolumeNameForm::Csi(key) => Some(key),
+            VolumeNameForm::Other(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for UniqueVolumeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            VolumeNameForm::Csi(key) => write!(f, "{CSI_PREFIX}{}^{}", key.driver, key.handle),
+            VolumeNameForm::Other(text) => f.write_str(text),
+        }
+    }
+}
+
+impl fmt::Debug for UniqueVolumeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

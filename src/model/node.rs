@@ -88,7 +88,7 @@ impl UnknownMarks {
         if marks.is_empty() {
             return None;
         }
-        let map: BTreeMap<&str, &str> = marks.iter().map(|(name, boot)| (name.as_str(), boot.as_str())).collect();
+        let map: BTreeMap<String, &str> = marks.iter().map(|(name, boot)| (name.to_string(), boot.as_str())).collect();
         Some(serde_json::to_string(&map).unwrap_or_default())
     }
 }

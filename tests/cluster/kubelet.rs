@@ -421,7 +421,7 @@ fn version_of(metadata: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectM
 }
 
 fn unique_name(volume: &AwsVolumeId) -> String {
-    VolumeKey::ebs(volume).unique_name().as_str().to_owned()
+    VolumeKey::ebs(volume).unique_name().to_string()
 }
 
 fn volume_of(unique_name: &str) -> Option<AwsVolumeId> {

@@ -93,7 +93,7 @@ pub fn volume_of_source(source: &PersistentVolumeSource) -> Result<VolumeKey, Un
             let volume = VolumeKey { handle: handle.clone(), driver: driver.clone() };
             // A node lists `<driver>^<handle>`: what cannot be read back from there cannot be unlisted safely.
             match volume.unique_name().volume_key() {
-                Some(same) if same == volume => Ok(volume),
+                Some(same) if *same == volume => Ok(volume),
                 _ => Err(Unresolved::BadHandle { driver: driver.clone(), handle: handle.clone() }),
             }
         }

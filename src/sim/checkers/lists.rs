@@ -25,7 +25,7 @@ fn judge_change(memory: &Memory, world: &World, node: &Node, found: &mut Finding
     let was_listed = |name: &UniqueVolumeName| before.is_some_and(|seen| seen.listed.contains(name));
     for name in node.volumes_attached.keys().filter(|name| !was_listed(name)) {
         if let Some(volume) = name.volume_key() {
-            judge_listing(memory, world, node, &volume, found);
+            judge_listing(memory, world, node, volume, found);
         }
     }
     for name in before.into_iter().flat_map(|seen| &seen.listed) {

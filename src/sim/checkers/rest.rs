@@ -251,7 +251,7 @@ impl<'a> Rest<'a> {
         let world = self.world;
         for node in world.nodes.values().filter(|node| node.managed && node.ready.is_true) {
             let listed: BTreeSet<VolumeKey> =
-                node.volumes_attached.keys().filter_map(|name| name.volume_key()).collect();
+                node.volumes_attached.keys().filter_map(|name| name.volume_key().cloned()).collect();
             let due: BTreeSet<VolumeKey> = self.due_on(node);
             for volume in due.difference(&listed) {
                 self.tell(Invariant::ListsExactAtRest, format!("{volume} on {}", node.name), "attached, not listed");

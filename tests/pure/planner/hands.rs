@@ -144,7 +144,7 @@ impl Desk {
 
     fn in_use_on(&self, n: &str) -> Vec<String> {
         let names = self.node(n).volumes_in_use.iter();
-        names.map(|name| format!("v{}", name.as_str().rsplit("vol-0").next().unwrap())).collect()
+        names.map(|name| format!("v{}", name.to_string().rsplit("vol-0").next().unwrap())).collect()
     }
 
     pub fn node(&self, n: &str) -> &Node {

@@ -59,7 +59,7 @@ fn name_03_a_migrated_volume_is_listed_under_its_csi_name() {
     desk.add_in_tree_claim("v2", "aws://z1/vol-01");
     desk.add_pod("b", "n1", &["v2"]);
     desk.run(s(30));
-    let listed: Vec<_> = desk.node("n1").volumes_attached.keys().map(|name| name.as_str().to_owned()).collect();
+    let listed: Vec<_> = desk.node("n1").volumes_attached.keys().map(|name| name.to_string()).collect();
     assert_eq!(listed, ["kubernetes.io/csi/ebs.csi.aws.com^vol-01"]);
 }
 

@@ -109,7 +109,7 @@ fn name_03_migrated_and_csi_volumes_have_one_unique_name() {
         let source = PersistentVolumeSource::InTreeEbs(SmolStr::new(spelled));
         let migrated = desired.volume_of(&persistent_volume("pv", "c", source)).unwrap();
         assert_eq!(migrated, csi_volume);
-        assert_eq!(migrated.unique_name().as_str(), "kubernetes.io/csi/ebs.csi.aws.com^vol-0aa11");
+        assert_eq!(migrated.unique_name().to_string(), "kubernetes.io/csi/ebs.csi.aws.com^vol-0aa11");
     }
 }
 
