@@ -142,28 +142,26 @@ fn absorb_sight(store: &mut Store, id: &AwsVolumeId, mut sight: Sight, began: Mo
         volume_guard::keep_needed(&mut volume.tags, &store.ctx.settings.volume_guard);
     }
     let key = VolumeKey::ebs(id);
-    let policy = store.ctx.policy.clone();
-    let volume = store.volume(&key);
+    store.ctx.dirty_volumes.insert(key.clone());
+    let volume = store.volumes.entry(key).or_default();
     let before = volume.readings.last_seen().map(|seen| seen.attachments.clone()).unwrap_or_default();
-    volume.readings.absorb(sight, began, &policy);
-    let seen = volume.readings.last_seen().map(|seen| seen.attachments.clone()).unwrap_or_default();
-    for attachment in &seen {
+    volume.readings.absorb(sight, began, &store.ctx.policy);
+    let seen = volume.readings.last_seen();
+    let instances = &mut store.ctx.syncer.instances;
+    for attachment in seen.into_iter().flat_map(|seen| &seen.attachments) {
         if let (Some(instance), Some(device)) = (&attachment.instance, &attachment.device)
             && attachment.state != AttachmentState::Detached
         {
-            store.ctx.syncer.instances.record(instance).devices.attachment_seen(id, device);
+            instances.record(instance).devices.attachment_seen(id, device);
         }
     }
-    for attachment in before {
-        let Some(instance) = attachment.instance else { continue };
-        let still =
-            store.volumes.get(&key).and_then(|v| v.readings.last_seen()).and_then(|v| attachment_on(v, &instance));
-        if still.is_none() {
-            let devices = &mut store.ctx.syncer.instances.record(&instance).devices;
+    for instance in before.into_iter().filter_map(|attachment| attachment.instance) {
+        if seen.and_then(|volume| attachment_on(volume, &instance)).is_none() {
+            let devices = &mut instances.record(&instance).devices;
             devices.attachment_gone(id);
             // A VolumeAttachment that still records the name keeps it, or two of one node would share a device path.
-            let slots = store.volumes.get(&key).into_iter().flat_map(|volume| volume.slots.values());
-            let mut records = slots.filter(|slot| slot.object.is_some()).filter_map(|slot| slot.recorded.as_ref());
+            let objects = volume.slots.values().filter(|slot| slot.object.is_some());
+            let mut records = objects.filter_map(|slot| slot.recorded.as_ref());
             if let Some(recorded) = records.find(|recorded| recorded.instance == instance) {
                 devices.reserve(id, recorded.device.clone(), None);
             }

@@ -32,8 +32,8 @@ pub fn survey(store: &Store, now: Now) -> Status {
         for (node, bound_at) in wanting_nodes(store, key) {
             status.volumes.entry(key.driver.clone()).or_default().desired += 1;
             let slot = slots.and_then(|slots| slots.get(node));
-            if !slot.is_some_and(says_attached) {
-                wait(&mut status, Direction::Attach, now.wall.saturating_since(bound_at), slot);
+            if !slot.is_some_and(|slot| says_attached(slot)) {
+                wait(&mut status, Direction::Attach, now.wall.saturating_since(bound_at), slot.map(Box::as_ref));
             }
         }
     }

@@ -300,7 +300,7 @@ fn is_exact(world: &World, wanted: &BTreeSet<(AwsVolumeId, InstanceId)>) -> Resu
         }
         for volume in node.volumes_attached.keys().filter_map(|name| name.volume_key()) {
             listed.extend(volume.aws_volume_id().map(|id| (id, instance.clone())));
-            names.insert(AttachmentName::of(&AttachmentKey { volume, node: node.name.clone() }));
+            names.insert(AttachmentName::of(&AttachmentKey { volume: volume.clone(), node: node.name.clone() }));
         }
     }
     let objects: BTreeSet<_> = world.attachments.keys().cloned().collect();

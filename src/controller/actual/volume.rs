@@ -15,8 +15,8 @@ pub struct Volume {
     pub readings: Readings,
     /// Mutating calls neither answered nor dead (EBS only).
     pub calls: CallsInFlight,
-    /// Its attachments, wanted or found, by node name.
-    pub slots: BTreeMap<NodeName, Slot>,
+    /// Its attachments, wanted or found, by node name. Boxed: one is taken out and put back at every look.
+    pub slots: BTreeMap<NodeName, Box<Slot>>,
     /// UIDs of VolumeAttachments that this process ended: a late watch event must not bring them back.
     pub ended: BTreeMap<Uid, Monotonic>,
     /// AttachTime of the last attachment confirmed per instance: a later one must show another.

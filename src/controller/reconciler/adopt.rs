@@ -65,11 +65,12 @@ pub fn observe(slot: &mut Slot, object: VolumeAttachment, lease_start: Option<Mo
 /// What the records of a found VolumeAttachment lack is filled in: the instance and the Node UID at first sight, the
 /// device its status names. Returns whether it is complete.
 pub fn complete(slot: &mut Slot, work: &mut Work<'_>) -> bool {
-    let Some(object) = slot.object.clone() else { return true };
+    let Some(object) = &slot.object else { return true };
     let recorded_there = object.node_id.is_some() && object.node_uid.is_some() && object.device.is_some();
     if recorded_there && (object.has_attacher_finalizer() || object.deleting.is_some()) {
         return true;
     }
+    let object = object.clone();
     if slot.recorded.is_none()
         && let Some(recorded) = fill_in(slot, work, &object)
     {

@@ -3,7 +3,7 @@
 //! Flow: at the end of every look at a volume, what is in doubt is told to the syncer, which reads the states of those
 //! instances until nobody doubts them any more. Must never decide what a state means: `fencing` does.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::{Wanted, holders};
@@ -41,7 +41,7 @@ pub fn machine_behind(key: &VolumeKey, node: &NodeName, slot: &Slot, ctx: &Conte
 }
 
 /// Tells the syncer which instances the volume has doubts about now.
-pub fn review(key: &VolumeKey, volume: &mut Volume, ctx: &mut Context, wanted: &BTreeMap<NodeName, Wanted>) {
+pub fn review(key: &VolumeKey, volume: &mut Volume, ctx: &mut Context, wanted: &[Wanted]) {
     let mut doubted = BTreeSet::new();
     let mut checks = false;
     for (node, slot) in &volume.slots {
@@ -72,14 +72,8 @@ fn is_sound(node: &NodeName, instance: &InstanceId, ctx: &Context) -> bool {
     object.is_some_and(|object| object.ready.is_true)
 }
 
-fn is_wanted_elsewhere(
-    key: &VolumeKey,
-    node: &NodeName,
-    volume: &Volume,
-    ctx: &Context,
-    wanted: &BTreeMap<NodeName, Wanted>,
-) -> bool {
-    wanted.keys().any(|other| other != node) && !holders::is_shared_volume(volume, ctx, key)
+fn is_wanted_elsewhere(key: &VolumeKey, node: &NodeName, volume: &Volume, ctx: &Context, wanted: &[Wanted]) -> bool {
+    wanted.iter().any(|want| want.node != *node) && !holders::is_shared_volume(volume, ctx, key)
 }
 
 fn awaits_checks(slot: &Slot) -> bool {

@@ -25,7 +25,6 @@ pub use adopt::observe;
 pub use holders::is_shared_volume;
 pub use work::Work;
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::actual::in_use::{Mark, mark};
@@ -48,6 +47,7 @@ const COMING_OFF_IS_NEWS_AFTER: Duration = Duration::from_secs(300);
 /// One node that wants the volume.
 #[derive(Clone, Debug)]
 pub struct Wanted {
+    node: NodeName,
     bound_at: Wall,
     source: NewAttachmentSource,
 }
@@ -61,8 +61,8 @@ pub fn reconcile(key: &VolumeKey, volume: &mut Volume, ctx: &mut Context) {
     let name = key.unique_name();
     expire(key, volume, ctx);
     let wanted = wanted_nodes(key, volume, ctx);
-    for node in wanted.keys() {
-        open_slot(key, volume, ctx, node);
+    for want in &wanted {
+        open_slot(key, volume, ctx, &want.node);
     }
     let turn = whose_turn(volume, ctx, &wanted, id.as_ref());
     let mut nodes: Vec<NodeName> = volume.slots.keys().cloned().collect();
@@ -71,12 +71,13 @@ pub fn reconcile(key: &VolumeKey, volume: &mut Volume, ctx: &mut Context) {
     for node in nodes {
         let Some(mut slot) = volume.slots.remove(&node) else { continue };
         let mut work = Work { key, id: id.as_ref(), name: &name, node: &node, volume: &mut *volume, ctx: &mut *ctx };
-        advance(&mut slot, &mut work, wanted.get(&node), turn.as_ref());
+        let want = wanted.iter().find(|want| want.node == node);
+        advance(&mut slot, &mut work, want, turn.as_ref());
         let keep = slot.object.is_some()
             || slot.recorded.is_some()
             || slot.write.is_some()
             || slot.unsettled
-            || wanted.contains_key(&node)
+            || want.is_some()
             || volume.listed_only.contains(&node);
         if keep {
             volume.slots.insert(node, slot);
@@ -117,34 +118,40 @@ fn expire(key: &VolumeKey, volume: &mut Volume, ctx: &mut Context) {
 
 fn open_slot(key: &VolumeKey, volume: &mut Volume, ctx: &mut Context, node: &NodeName) {
     if !volume.slots.contains_key(node) {
-        volume.slots.insert(node.clone(), Slot::default());
+        volume.slots.insert(node.clone(), Box::default());
         ctx.nodes.entry(node.clone()).or_default().volumes.insert(key.clone());
     }
 }
 
 /// The nodes on which a pod wants the volume and whose want counts: managed (or not there: then nothing is known against
-/// it), its instance not known terminated, and attach required by the driver.
-fn wanted_nodes(key: &VolumeKey, volume: &Volume, ctx: &Context) -> BTreeMap<NodeName, Wanted> {
-    let mut wanted: BTreeMap<NodeName, Wanted> = BTreeMap::new();
+/// it), its instance not known terminated, and attach required by the driver. Sorted by node.
+fn wanted_nodes(key: &VolumeKey, volume: &Volume, ctx: &Context) -> Vec<Wanted> {
+    let mut wanted: Vec<Wanted> = Vec::new();
     let required = ctx.desired.attach_required(&key.driver);
     for want in ctx.desired.wants(key) {
         let managed = ctx.nodes.get(&want.node).and_then(|record| record.object.as_ref()).is_none_or(|n| n.managed);
-        let known = volume.slots.get(&want.node).is_some_and(|slot| slot.object.is_some());
-        let dead = doubt::instance_of(&want.node, volume.slots.get(&want.node), ctx)
-            .is_some_and(|instance| ctx.syncer.states.is_terminated(instance));
+        let slot = volume.slots.get(&want.node).map(Box::as_ref);
+        let known = slot.is_some_and(|slot| slot.object.is_some());
+        let dead =
+            doubt::instance_of(&want.node, slot, ctx).is_some_and(|instance| ctx.syncer.states.is_terminated(instance));
         if !managed || (!required && !known) || dead {
             continue;
         }
-        let entry = wanted
-            .entry(want.node.clone())
-            .or_insert_with(|| Wanted { bound_at: want.bound_at, source: want.source.clone() });
-        entry.bound_at = entry.bound_at.min(want.bound_at);
+        match wanted.last_mut().filter(|last| last.node == want.node) {
+            Some(last) => last.bound_at = last.bound_at.min(want.bound_at),
+            None => {
+                let (node, source) = (want.node.clone(), want.source.clone());
+                wanted.push(Wanted { node, bound_at: want.bound_at, source });
+            }
+        }
     }
     if !ctx.has_role(Role::AttachDetach) && key.driver.is_ebs() {
         // There a VolumeAttachment is the order, whatever pods want.
         for (node, slot) in volume.slots.iter().filter(|(_, slot)| slot.is_live()) {
             let Some(source) = ordered::source(slot) else { continue };
-            wanted.entry(node.clone()).or_insert(Wanted { bound_at: Wall::from_millis(i64::MAX), source });
+            if let Err(at) = wanted.binary_search_by(|want| want.node.cmp(node)) {
+                wanted.insert(at, Wanted { node: node.clone(), bound_at: Wall::from_millis(i64::MAX), source });
+            }
         }
     }
     wanted
@@ -152,12 +159,7 @@ fn wanted_nodes(key: &VolumeKey, volume: &Volume, ctx: &Context) -> BTreeMap<Nod
 
 /// Rule 1: of the nodes that want an exclusive volume, the one that holds or is attaching it, then the one whose pod was
 /// bound first, then by name. `None`: shared, everyone's turn.
-fn whose_turn(
-    volume: &Volume,
-    ctx: &Context,
-    wanted: &BTreeMap<NodeName, Wanted>,
-    id: Option<&AwsVolumeId>,
-) -> Option<NodeName> {
+fn whose_turn(volume: &Volume, ctx: &Context, wanted: &[Wanted], id: Option<&AwsVolumeId>) -> Option<NodeName> {
     let holds = |node: &NodeName| {
         let Some(slot) = volume.slots.get(node) else { return false };
         match slot.instance() {
@@ -173,8 +175,8 @@ fn whose_turn(
             None => id.is_none() && slot.object.is_some(),
         }
     };
-    let first = wanted.iter().min_by_key(|(node, want)| (want.bound_at, (*node).clone())).map(|(node, _)| node.clone());
-    wanted.keys().find(|node| holds(node)).cloned().or(first)
+    let first = || wanted.iter().min_by(|one, other| (one.bound_at, &one.node).cmp(&(other.bound_at, &other.node)));
+    wanted.iter().find(|want| holds(&want.node)).or_else(first).map(|want| want.node.clone())
 }
 
 /// Advances one slot.
@@ -358,7 +360,7 @@ fn report_wait(slot: &Slot, work: &mut Work<'_>) {
         BlockedReason::MultiAttach(holder) => {
             let due = blocked.since + MULTI_ATTACH_NEWS_AFTER;
             let slow = blocked.since + COMING_OFF_IS_NEWS_AFTER;
-            if now >= due && now < slow && work.volume.slots.get(holder).is_some_and(is_coming_off) {
+            if now >= due && now < slow && work.volume.slots.get(holder).is_some_and(|holder| is_coming_off(holder)) {
                 work.ctx.wake_volume(work.key, (now + MULTI_ATTACH_NEWS_AFTER).min(slow), "multi-attach is news");
             } else if now >= due {
                 work.ctx.notes.multi_attach(wants, work.node, work.key, now);
