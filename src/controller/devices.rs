@@ -99,19 +99,22 @@ impl DeviceTable {
     }
 
     /// Chooses a name (and, with more than one, a card) for the volume and reserves it until EC2 shows it or
-    /// [`Self::release`]. `tried` are the names EC2 refused this operation already.
+    /// [`Self::release`]. `tried` are the names EC2 refused this operation already. `after` is the name recorded before: of
+    /// names equally good the next one in the list's order is taken, so that processes that know nothing of one another
+    /// go round the list and come to no name under which the volume may still be mounted.
     pub fn reserve_next(
         &mut self,
         volume: &AwsVolumeId,
         cards: u32,
         tried: &[DeviceName],
+        after: Option<&DeviceName>,
         now: Monotonic,
     ) -> Result<DeviceChoice, NoFreeDevice> {
         if tried.len() >= MAX_TRIES {
             return Err(NoFreeDevice::TooManyTries(tried.len()));
         }
         self.release(volume);
-        let device = self.choose(tried, now).ok_or_else(|| self.none_left())?;
+        let device = self.choose(tried, after, now).ok_or_else(|| self.none_left())?;
         let card = choose_card(cards, &self.card_counts());
         self.reserve(volume, device.clone(), card);
         Ok(DeviceChoice { device, card })
@@ -228,7 +231,8 @@ impl DeviceTable {
         counts
     }
 
-    fn choose(&self, tried: &[DeviceName], now: Monotonic) -> Option<DeviceName> {
+    fn choose(&self, tried: &[DeviceName], after: Option<&DeviceName>, now: Monotonic) -> Option<DeviceName> {
+        let mut is_past = after.is_none();
         let mut shut: BTreeSet<&str> = self.taken().collect();
         shut.extend(self.blocked.values().flat_map(|blocked| &blocked.slots).map(SmolStr::as_str));
         shut.extend(tried.iter().map(DeviceName::slot));
@@ -239,7 +243,9 @@ impl DeviceTable {
                 let bad_since = memory.bad_since.filter(|since| now.saturating_since(*since) < BAD_FOR);
                 // Good before bad, never used before used, then by the time of the last use; in the list's order else.
                 let open = !memory.hung && !shut.contains(device.slot());
-                open.then_some(((bad_since, memory.last_use), device))
+                let before = !is_past;
+                is_past |= after.is_some_and(|after| after.slot() == device.slot());
+                open.then_some(((bad_since, memory.last_use, before), device))
             })
             .min_by(|(one, _), (other, _)| one.cmp(other))
             .map(|(_, device)| device)
@@ -295,7 +301,7 @@ mod tests {
     }
 
     fn next(table: &mut DeviceTable, number: u32) -> String {
-        table.reserve_next(&volume(number), 1, &[], Monotonic::ZERO).unwrap().device.to_string()
+        table.reserve_next(&volume(number), 1, &[], None, Monotonic::ZERO).unwrap().device.to_string()
     }
 
     /// A table on which every name but these is taken by others.
@@ -310,11 +316,23 @@ mod tests {
     fn offered(table: &DeviceTable) -> Vec<String> {
         let mut table = table.clone();
         let mut names = Vec::new();
-        while let Ok(choice) = table.reserve_next(&volume(10_000 + names.len() as u32), 1, &[], Monotonic::ZERO) {
+        while let Ok(choice) = table.reserve_next(&volume(10_000 + names.len() as u32), 1, &[], None, Monotonic::ZERO) {
             names.push(choice.device.to_string());
             assert!(names.len() <= device_names().count(), "a name was offered twice");
         }
         names
+    }
+
+    #[test]
+    fn a_process_that_knows_nothing_goes_on_from_the_recorded_name() {
+        let mut names = Vec::new();
+        let mut recorded: Option<DeviceName> = None;
+        for _ in 0..3 {
+            let next = DeviceTable::new().reserve_next(&volume(1), 1, &[], recorded.as_ref(), at(0)).unwrap().device;
+            names.push(next.to_string());
+            recorded = Some(next);
+        }
+        assert_eq!(names, ["/dev/xvdaa", "/dev/xvdab", "/dev/xvdac"]);
     }
 
     #[test]
@@ -347,9 +365,9 @@ mod tests {
     #[test]
     fn dev_06_after_a_restart_the_next_name_follows_a_refused_one() {
         let mut table = DeviceTable::new();
-        let first = table.reserve_next(&volume(1), 1, &[], at(0)).unwrap().device;
+        let first = table.reserve_next(&volume(1), 1, &[], None, at(0)).unwrap().device;
         table.refused_in_use(&volume(1), at(0));
-        let second = table.reserve_next(&volume(1), 1, std::slice::from_ref(&first), at(0)).unwrap().device;
+        let second = table.reserve_next(&volume(1), 1, std::slice::from_ref(&first), None, at(0)).unwrap().device;
         assert_eq!((first.as_str(), second.as_str()), ("/dev/xvdaa", "/dev/xvdab"));
         assert_eq!(table.reserved.len(), 1, "the refused name is not reserved");
     }
@@ -388,7 +406,7 @@ mod tests {
         let mut table = DeviceTable::new();
         let mut tried = Vec::new();
         let error = loop {
-            match table.reserve_next(&volume(1), 1, &tried, at(0)) {
+            match table.reserve_next(&volume(1), 1, &tried, None, at(0)) {
                 Ok(choice) => {
                     assert!(!tried.contains(&choice.device), "{choice:?} again");
                     table.refused_in_use(&volume(1), at(0));
@@ -403,7 +421,7 @@ mod tests {
         let mut full = all_taken_but(&["/dev/xvdb", "/dev/xvdc"]);
         full.hung(&DeviceName::new("/dev/xvdb"));
         full.block(&volume(2), &DeviceName::new("/dev/sdc"), None);
-        let error = full.reserve_next(&volume(1), 1, &[], at(0)).unwrap_err();
+        let error = full.reserve_next(&volume(1), 1, &[], None, at(0)).unwrap_err();
         assert_eq!(error, NoFreeDevice::NoneLeft { taken: 99, blocked: 1, hung: 1 });
         assert!(error.to_string().contains("99 taken, 1 blocked"), "{error}");
     }
@@ -416,7 +434,8 @@ mod tests {
         // It was used before xvdg, so only its being bad puts it last.
         table.reserve(&volume(1), DeviceName::new("/dev/xvdg"), None);
         table.release(&volume(1));
-        let first = |table: &DeviceTable, now| table.clone().reserve_next(&volume(9), 1, &[], now).unwrap().device;
+        let first =
+            |table: &DeviceTable, now| table.clone().reserve_next(&volume(9), 1, &[], None, now).unwrap().device;
         assert_eq!(first(&table, at(3_599)).as_str(), "/dev/xvdg");
         assert_eq!(first(&table, at(3_600)).as_str(), "/dev/xvdf");
         assert_eq!(offered(&table), ["/dev/xvdg", "/dev/xvdf"], "tried at last");
@@ -522,7 +541,8 @@ mod tests {
     #[test]
     fn a_card_counts_a_volume_once_however_it_is_known() {
         let mut table = DeviceTable::new();
-        let card = |table: &mut DeviceTable, number| table.reserve_next(&volume(number), 2, &[], at(0)).unwrap().card;
+        let card =
+            |table: &mut DeviceTable, number| table.reserve_next(&volume(number), 2, &[], None, at(0)).unwrap().card;
         let root = BlockDeviceMapping { device: DeviceName::new("/dev/sda1"), volume: Some(volume(99)), card: None };
         table.set_mappings(std::slice::from_ref(&root));
         assert_eq!(card(&mut table, 1), Some(1), "the root is on card 0");

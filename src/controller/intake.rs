@@ -133,12 +133,12 @@ pub fn everything_known(store: &mut Store) {
     dirty_everything(store);
 }
 
-/// Leading began: of every VolumeAttachment that is there, calls of an earlier leader may be under way until W later, also
+/// Leading began: of every VolumeAttachment that is Terminating or not attached, calls of an earlier leader may be under way until W later, also
 /// of those that were seen while waiting for the lease (rule 7).
 pub fn leading_began(store: &mut Store) {
     let until = store.ctx.lease_start().map(|start| start + DEAD_AFTER);
     for slot in store.volumes.values_mut().flat_map(|volume| volume.slots.values_mut()) {
-        slot.inherited_until = until;
+        slot.inherited_until = until.filter(|_| slot.object.as_ref().is_none_or(reconciler::may_have_calls));
     }
     everything_known(store);
 }
@@ -362,7 +362,12 @@ fn place(store: &mut Store, key: AttachmentKey, attachment: VolumeAttachment, ge
     store.attachments.insert(attachment.name.clone(), indexed);
     let slot = store.volumes.entry(key.volume.clone()).or_default().slots.entry(key.node.clone()).or_default();
     let replaced = slot.object.as_ref().is_some_and(|known| known.uid != attachment.uid);
-    reconciler::observe(slot, attachment, lease_start, now.wall);
+    // Beside kube-controller-manager one that comes by an event after the first list was made under this lease: no earlier
+    // leader can have called anything under it.
+    let ordered = !store.ctx.settings.roles.contains(&Role::AttachDetach);
+    let made_since = ordered && !listed && store.ctx.actual_synced && attachment.deleting.is_none();
+    let inherits_since = lease_start.filter(|_| !made_since);
+    reconciler::observe(slot, attachment, inherits_since, now.wall);
     if let (Some(recorded), Some(id)) = (&slot.recorded, key.volume.aws_volume_id()) {
         let devices = &mut store.ctx.syncer.instances.record(&recorded.instance).devices;
         devices.reserve(&id, recorded.device.clone(), None);

@@ -206,6 +206,8 @@ pub enum Rule {
     ReadsAfterCalls,
     /// 16: a silent detach is believed after three consistent reads.
     SilentDetachNeedsReads,
+    /// 17: no volume is believed gone while nothing else is found either.
+    AbsenceNeedsCompany,
     /// G1 (b): `stopped` and absence are believed after two reads far apart, and of a node that is not Ready or gone.
     DeathNeedsProof,
     /// G1 (d): under `impaired` nothing is forced from a machine that runs with both status checks ok.
@@ -218,7 +220,7 @@ impl Rule {
     }
 
     /// Every rule that has a sabotage.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 32] = [
         Self::OneHolder,
         Self::NoSwitchAfterSend,
         Self::InUseBlocksDetach,
@@ -248,6 +250,7 @@ impl Rule {
         Self::AttachmentPreconditions,
         Self::ReadsAfterCalls,
         Self::SilentDetachNeedsReads,
+        Self::AbsenceNeedsCompany,
         Self::DeathNeedsProof,
         Self::ForceNeedsImpairment,
     ];

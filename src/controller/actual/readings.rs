@@ -112,6 +112,11 @@ impl Readings {
         }
     }
 
+    /// Since when reads that count show no such volume; `None`: the newest one shows it.
+    pub fn missing_since(&self) -> Option<Monotonic> {
+        matches!(self.current(), Some(Sight::Missing)).then_some(self.first_began)
+    }
+
     /// When the newest read that counts began.
     pub fn began(&self) -> Option<Monotonic> {
         (self.agreeing > 0).then_some(self.last_began)

@@ -68,6 +68,8 @@ pub struct Slot {
     pub tried: Vec<DeviceName>,
     /// EC2 refused the recorded device: the next name is recorded before AttachVolume is sent again.
     pub needs_name: bool,
+    /// The recorded device was chosen by this process, and nothing was attached under it yet.
+    pub fresh_name: bool,
     /// The EBS card chosen with the device.
     pub card: Option<u32>,
     /// An attachError or a detachError to be written.

@@ -21,8 +21,9 @@ use crate::model::device::DeviceName;
 use crate::model::ids::{InstanceId, Uid};
 use crate::model::time::{Monotonic, Wall};
 
-/// Takes in a VolumeAttachment as a watch or a write shows it. `lease_start`: for one that this process did not make,
-/// calls of an earlier leader count as under way until W after it.
+/// Takes in a VolumeAttachment as a watch or a write shows it. `lease_start`: for one that this process did not make, and
+/// that is Terminating or not attached, calls of an earlier leader count as under way until W after it (rule 7); `None`
+/// where there can be none.
 pub fn observe(slot: &mut Slot, object: VolumeAttachment, lease_start: Option<Monotonic>, wall: Wall) {
     let is_known = slot.object.as_ref().is_some_and(|known| known.uid == object.uid);
     let device = object.device.clone().or_else(|| object.status.device_path.clone());
@@ -44,7 +45,7 @@ pub fn observe(slot: &mut Slot, object: VolumeAttachment, lease_start: Option<Mo
         slot.confirmed = confirmed;
         slot.ever_attached = earlier.is_some();
         slot.recorded = earlier;
-        slot.inherited_until = lease_start.map(|start| start + DEAD_AFTER);
+        slot.inherited_until = lease_start.filter(|_| may_have_calls(&object)).map(|start| start + DEAD_AFTER);
     }
     slot.vanished = false;
     slot.ever_attached |= object.status.attached;
@@ -60,6 +61,12 @@ pub fn observe(slot: &mut Slot, object: VolumeAttachment, lease_start: Option<Mo
         (None, _) => slot.unmounted_word = None,
     }
     slot.object = Some(object);
+}
+
+/// Whether an earlier leader may have left calls under way under a VolumeAttachment that is found: one that stands and is
+/// attached was confirmed, and nothing was asked of EC2 since.
+pub fn may_have_calls(object: &VolumeAttachment) -> bool {
+    object.deleting.is_some() || !object.status.attached
 }
 
 /// What the records of a found VolumeAttachment lack is filled in: the instance and the Node UID at first sight, the
@@ -155,6 +162,10 @@ pub fn listed_only(slot: &mut Slot, work: &mut Work<'_>) {
     }
     match attached_device(work, &instance) {
         Some(device) => make_over(slot, work, instance, device),
+        None if work.volume.readings.missing_since().is_some() && !work.is_surely_missing() => {
+            work.poll_for_consistency();
+            slot.block(BlockedReason::VolumeNotRead, now);
+        }
         None => {
             let in_use = work.node_object().is_some_and(|node| node.volumes_in_use.contains(work.name));
             let wanted = work.ctx.desired.wants(work.key).iter().any(|want| want.node == *work.node);

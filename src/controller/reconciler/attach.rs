@@ -73,6 +73,7 @@ pub fn take_confirmation(slot: &mut Slot, work: &mut Work<'_>) -> bool {
         work.volume.attach_times.insert(instance.clone(), time);
     }
     slot.confirmed = Some(confirmation);
+    slot.fresh_name = false;
     slot.ever_attached = true;
     slot.tried.clear();
     slot.unlisted = false;
@@ -145,6 +146,7 @@ fn make(slot: &mut Slot, work: &mut Work<'_>, source: &NewSource, instance: &Ins
 pub fn create(slot: &mut Slot, work: &mut Work<'_>, source: &NewSource, recorded: Recorded, origin: Origin) {
     let key = AttachmentKey { volume: work.key.clone(), node: work.node.clone() };
     let new = NewAttachment { key, source: source.clone(), recorded: Some(recorded.clone()) };
+    slot.fresh_name = origin == Origin::MadeFree;
     work.write(slot, Role::AttachDetach, WriteKind::Create, KubernetesCall::CreateAttachment(new));
     if slot.write.is_some_and(|write| write.kind == WriteKind::Create) {
         if let Some(id) = work.id {
@@ -306,6 +308,15 @@ fn send(slot: &mut Slot, work: &mut Work<'_>, instance: &InstanceId, source: &Ne
     if !work.backoff_over(slot, Operation::Attach) {
         return;
     }
+    if was_mounted_under_its_name(slot, work) {
+        if let Some(until) = work.inherited_wait(slot) {
+            // A call of the earlier leader may yet attach it under the name that is recorded.
+            work.ctx.wake_volume(work.key, until, "inherited calls dead");
+            return slot.block(BlockedReason::InheritedCalls, now.monotonic);
+        }
+        block_name(slot, work);
+        slot.needs_name = true;
+    }
     if slot.needs_name {
         return rename(slot, work, instance);
     }
@@ -338,6 +349,20 @@ fn send(slot: &mut Slot, work: &mut Work<'_>, instance: &InstanceId, source: &Ne
     slot.block(BlockedReason::WaitingForEc2, now.monotonic);
 }
 
+/// The recorded name is not used again on that instance while the volume may be mounted under it.
+fn block_name(slot: &Slot, work: &mut Work<'_>) {
+    let (Some(recorded), Some(id)) = (&slot.recorded, work.id) else { return };
+    let node = work.ctx.nodes.get(work.node).and_then(|record| record.object_of(&recorded.instance));
+    work.ctx.syncer.instances.record(&recorded.instance).devices.block(id, &recorded.device, node);
+}
+
+/// Whether the volume may be mounted under the recorded name from an attachment that is gone: the node lists it and reports
+/// it in use, which no volume is that was never attached. It comes back under another name (rule 4).
+fn was_mounted_under_its_name(slot: &Slot, work: &Work<'_>) -> bool {
+    let in_use = work.node_object().is_some_and(|node| node.volumes_in_use.contains(work.name));
+    in_use && work.is_listed() && !slot.fresh_name
+}
+
 /// A call to this instance that is neither answered nor dead: an AttachVolume is not repeated, and a DetachVolume may land
 /// later and undo a newer attachment.
 fn call_in_the_way(work: &Work<'_>, instance: &InstanceId) -> bool {
@@ -363,7 +388,8 @@ pub fn choose_device(slot: &mut Slot, work: &mut Work<'_>, instance: &InstanceId
     {
         return Some(reserved.clone());
     }
-    match devices.reserve_next(id, cards, &slot.tried, now) {
+    let after = slot.recorded.as_ref().map(|recorded| &recorded.device);
+    match devices.reserve_next(id, cards, &slot.tried, after, now) {
         Ok(choice) => {
             slot.card = choice.card;
             Some(choice.device)
@@ -476,7 +502,7 @@ fn lost(slot: &mut Slot, work: &mut Work<'_>) -> bool {
         Some(Sight::Seen(volume)) => {
             work.shown(slot).is_none() && !(volume.state == VolumeState::InUse && volume.attachments.is_empty())
         }
-        Some(Sight::Missing) => true,
+        Some(Sight::Missing) => work.is_surely_missing(),
     };
     if !gone || is_ending(slot, work) {
         // EC2 takes the volumes off a machine that ends: nobody detached them, and they are not put back.
@@ -487,9 +513,8 @@ fn lost(slot: &mut Slot, work: &mut Work<'_>) -> bool {
         return false;
     }
     let in_use = work.node_object().is_some_and(|node| node.volumes_in_use.contains(work.name));
-    if let (Some(recorded), Some(id), true) = (&slot.recorded, work.id, in_use) {
-        let node = work.ctx.nodes.get(work.node).and_then(|record| record.object_of(&recorded.instance));
-        work.ctx.syncer.instances.record(&recorded.instance).devices.block(id, &recorded.device, node);
+    if in_use {
+        block_name(slot, work);
     }
     work.write_status(slot, WriteKind::StatusDetached, AttachmentStatusChange::Detached);
     if slot.write.is_none() {

@@ -54,7 +54,14 @@ pub fn review(key: &VolumeKey, volume: &mut Volume, ctx: &mut Context, wanted: &
         // EC2 takes the volumes off a machine that ends, which looks like a detach behind our back.
         let gone = slot.confirmed.is_some()
             && volume.readings.volume().is_some_and(|shown| attachment_on(shown, &instance).is_none());
-        if stuck || gone || !is_sound(node, &instance, ctx) || is_wanted_elsewhere(key, node, volume, ctx, wanted) {
+        // A volume that is missing is believed gone only while something else is found: its machine and others are asked for.
+        let missing = volume.readings.missing_since().is_some();
+        if stuck
+            || gone
+            || missing
+            || !is_sound(node, &instance, ctx)
+            || is_wanted_elsewhere(key, node, volume, ctx, wanted)
+        {
             doubted.insert(instance);
         }
         checks |= ctx.settings.force_detach == ForceDetach::Impaired && awaits_checks(slot);

@@ -124,6 +124,8 @@ fn given_up(
     match ladder.machine {
         Machine::Running if impaired => Err((BlockedReason::ForceWithheld, None)),
         Machine::Unknown if impaired => Err((BlockedReason::MachineUnknown, None)),
+        // EC2 contradicts itself: it knows no such instance, and shows the volume attached to it.
+        Machine::Absent if impaired && !ladder.shown_free => Err((BlockedReason::MachineUnknown, None)),
         _ if ladder.unresolved_pod => Err((BlockedReason::UnresolvedPod, None)),
         _ => Ok(Rung::GivenUp),
     }

@@ -21,7 +21,7 @@ pub mod outcome;
 mod protection;
 mod work;
 
-pub use adopt::observe;
+pub use adopt::{may_have_calls, observe};
 pub use holders::is_shared_volume;
 pub use work::Work;
 
@@ -216,7 +216,8 @@ fn advance(slot: &mut Slot, work: &mut Work<'_>, wanted: Option<&Wanted>, turn: 
         attach::take_confirmation(slot, work);
     }
     let ended = wanted.is_none() && slot.confirmed.is_some() && work.shown(slot).is_none();
-    if ended && work.volume.readings.current().is_some() && work.volume.readings.prove_silent_detach(&work.ctx.policy) {
+    let shown = work.volume.readings.volume().is_some() || work.is_surely_missing();
+    if ended && shown && work.volume.readings.prove_silent_detach(&work.ctx.policy) {
         slot.confirmed = None;
     }
     if slot.is_terminating() {

@@ -88,7 +88,7 @@ pub fn collected(slot: &mut Slot, work: &mut Work<'_>) -> bool {
     let readings = &work.volume.readings;
     let attached_nowhere = match readings.current() {
         Some(Sight::Seen(volume)) => volume.attachments.is_empty() && readings.shows_free(),
-        Some(Sight::Missing) => true,
+        Some(Sight::Missing) => work.is_surely_missing(),
         None => false,
     };
     if !attached_nowhere || !readings.are_consistent() || !work.volume.calls.is_empty() {

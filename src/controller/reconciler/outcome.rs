@@ -237,6 +237,7 @@ fn write_done(slot: &mut Slot, work: &mut Work<'_>, kind: WriteKind, answer: Ans
         }
         (WriteKind::Settle, Answer::Attachment(object)) => settled(slot, work, object.map(|o| *o)),
         (WriteKind::Record, Answer::Attachment(object)) => {
+            slot.fresh_name |= slot.needs_name;
             slot.needs_name = false;
             seen(slot, work, object.map(|o| *o));
         }

@@ -108,7 +108,7 @@ impl Work<'_> {
             Sight::Seen(volume) => {
                 !(volume.state == VolumeState::InUse && volume.attachments.is_empty()) && readings.are_spaced()
             }
-            Sight::Missing => readings.are_spaced(),
+            Sight::Missing => readings.are_spaced() && self.is_surely_missing(),
         };
         let after_done = self.volume.calls.last().is_some_and(|last| {
             last.end == CallEnd::Done
@@ -135,6 +135,13 @@ impl Work<'_> {
         self.ctx.lease_start().map(|start| start + DEAD_AFTER).filter(|until| *until > self.now().monotonic)
     }
 
+    /// Whether EC2 knows no such volume, while it shows others of this cluster (rule 17).
+    pub fn is_surely_missing(&self) -> bool {
+        let since = self.volume.readings.missing_since();
+        let alone = !self.ctx.policy.holds(Rule::AbsenceNeedsCompany);
+        since.is_some_and(|since| alone || self.ctx.syncer.has_found_any_since(since))
+    }
+
     /// What EC2 says of the slot's machine (other drivers: of the machine behind the node).
     pub fn machine(&self, slot: &Slot) -> Machine {
         let now = self.now().monotonic;
@@ -149,7 +156,7 @@ impl Work<'_> {
         readings.are_consistent()
             && match readings.current() {
                 Some(Sight::Seen(volume)) => attachment_on(volume, instance).is_none(),
-                Some(Sight::Missing) => true,
+                Some(Sight::Missing) => self.is_surely_missing(),
                 None => false,
             }
     }

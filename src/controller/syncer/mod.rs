@@ -37,6 +37,8 @@ pub struct Syncer {
     asked: BTreeSet<AwsVolumeId>,
     /// Not among the answers of a batch: asked for alone before it is believed.
     suspected: BTreeSet<AwsVolumeId>,
+    /// When the newest answer began in which any volume was found.
+    found_at: Option<Monotonic>,
     /// Instances and instance types, for device names.
     pub instances: Instances,
     /// States of instances in doubt.
@@ -152,6 +154,9 @@ impl Syncer {
         let began = *batch.began.get_or_insert(outcome.began.monotonic);
         match outcome.result {
             CallResult::Done(Answer::Volumes { volumes, next_token }) => {
+                if !volumes.is_empty() {
+                    self.found_at = self.found_at.max(Some(outcome.began.monotonic));
+                }
                 batch.seen.extend(volumes);
                 if next_token.is_some() {
                     batch.next_token = next_token;
@@ -165,6 +170,12 @@ impl Syncer {
                 Vec::new()
             }
         }
+    }
+
+    /// Whether any volume or instance of this cluster was found by a read begun at `at` or later: in the wrong region or
+    /// account nothing is, and then absence proves nothing (rule 17).
+    pub fn has_found_any_since(&self, at: Monotonic) -> bool {
+        self.found_at.max(self.states.found_at()).is_some_and(|found| found >= at)
     }
 
     fn void(&mut self, batch: Batch, again: Monotonic) {

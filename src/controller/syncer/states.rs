@@ -74,6 +74,8 @@ pub struct States {
     /// The last companion asked: the next call takes others.
     companion: Option<InstanceId>,
     mass_absence: bool,
+    /// When the newest answer began in which any instance was found.
+    found_at: Option<Monotonic>,
 }
 
 /// One instance in doubt.
@@ -290,6 +292,9 @@ impl States {
 
     fn judge(&mut self, batch: &Batch, began: Monotonic, known: usize) -> BTreeSet<VolumeKey> {
         let mut news = BTreeSet::new();
+        if !batch.seen.is_empty() {
+            self.found_at = self.found_at.max(Some(began));
+        }
         let seen: BTreeSet<&InstanceId> = batch.seen.iter().map(|reading| &reading.id).collect();
         for reading in &batch.seen {
             news.extend(self.notice(&reading.id, &reading.state, began));
@@ -398,6 +403,11 @@ impl States {
     /// Whether so many instances are absent at once that no absence counts: the wrong region, account or role looks so.
     pub fn is_mass_absence(&self) -> bool {
         self.mass_absence
+    }
+
+    /// When the newest answer began in which any instance was found.
+    pub fn found_at(&self) -> Option<Monotonic> {
+        self.found_at
     }
 
     fn forget_terminated(&mut self, now: Monotonic) {

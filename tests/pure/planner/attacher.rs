@@ -145,3 +145,13 @@ fn the_order_for_a_terminated_instance_stands_while_the_volume_is_attached_anywh
     desk.run(s(300));
     desk.expect(&[]);
 }
+
+#[test]
+fn an_order_given_since_the_lease_began_waits_for_no_earlier_leader() {
+    let mut desk = attacher_alone();
+    desk.make_va("v1", "n1");
+    desk.run_to("attached v1 n1", s(20));
+    desk.delete_va("v1", "n1");
+    desk.run(s(12));
+    assert!(desk.va("v1", "n1").is_none(), "{}", desk.story());
+}

@@ -2,7 +2,7 @@
 
 use attachd::model::outcome::CallResult;
 
-use super::desk::{Desk, Reply, ec2_says, s};
+use super::desk::{Desk, HOP, Reply, ec2_says, s};
 use super::short::pv_name;
 
 #[test]
@@ -202,4 +202,31 @@ fn crash_12_an_attach_of_unknown_outcome_keeps_the_finalizer_until_it_is_dead() 
     assert!(desk.is_free("v1") || desk.is_attached("v1", "i2"));
     desk.run(s(60));
     assert!(desk.is_attached("v1", "i2") && desk.va("v1", "n1").is_none());
+}
+
+#[test]
+fn a_volume_lost_under_its_mount_comes_back_under_another_name_after_a_leader_change_too() {
+    let mut desk = Desk::new();
+    desk.use_volume("a", "n1", "v1");
+    desk.detach_by_hand("v1", "i1");
+    desk.restart();
+    desk.run_to("detached v1 n1", s(100));
+    desk.run(HOP + HOP / 2);
+    desk.restart();
+    desk.run(s(60));
+    desk.assert_count("attach v1 i1 xvdaa", 1);
+    desk.run_to("attach v1 i1 xvdab", s(60));
+    desk.assert_count("attach v1 i1 xvdaa", 1);
+}
+
+#[test]
+fn what_a_new_leader_finds_attached_leaves_without_waiting_for_calls_nobody_made() {
+    let mut desk = Desk::new();
+    desk.use_volume("a", "n1", "v1");
+    desk.restart();
+    desk.run(s(5));
+    desk.remove_pod("a");
+    desk.in_use("n1", &[]);
+    desk.run(s(12));
+    assert!(desk.is_all_gone("v1"), "{}", desk.story());
 }

@@ -516,3 +516,40 @@ fn a_node_that_returns_while_its_volume_is_detached_does_not_get_it_listed() {
     assert!(listed.is_none(), "{}", desk.story());
     assert!(desk.is_all_gone("v1"), "{}", desk.story());
 }
+
+#[test]
+fn unsafe_05_an_instance_that_ec2_leaves_out_keeps_the_volume_it_still_shows_there() {
+    let mut desk = Desk::new();
+    desk.use_volume("a", "n1", "v1");
+    desk.not_ready("n1");
+    desk.remove_pod("a");
+    desk.ec2.inject(Ec2Fault::HideInstance(instance("i1")));
+    desk.run(minutes(30));
+    desk.expect(&[]);
+}
+
+#[test]
+fn rule_17_where_nothing_is_found_at_all_no_volume_is_gone() {
+    let mut desk = Desk::new();
+    desk.use_volume("a", "n1", "v1");
+    desk.add_volume("v2");
+    desk.use_volume("c", "n2", "v2");
+    // The wrong region, for a while: a detach under way and an attachment at rest.
+    let hide = |desk: &mut Desk| {
+        for number in 1..=2 {
+            desk.ec2.inject(Ec2Fault::HideVolume(super::short::volume(&format!("v{number}"))));
+            desk.ec2.inject(Ec2Fault::HideInstance(instance(&format!("i{number}"))));
+        }
+    };
+    desk.answer("detach v1", super::desk::ec2_says("InvalidVolume.NotFound", "The volume does not exist"));
+    desk.remove_pod("a");
+    desk.in_use("n1", &[]);
+    desk.run_to("detach v1", s(10));
+    hide(&mut desk);
+    desk.run(minutes(5));
+    assert!(desk.va("v1", "n1").is_some() && desk.va("v2", "n2").unwrap().status.attached, "{}", desk.story());
+    desk.ec2.heal();
+    desk.run(minutes(5));
+    assert!(desk.is_all_gone("v1"), "{}", desk.story());
+    assert!(desk.is_attached("v2", "i2") && desk.count("attach v2") == 1);
+}
