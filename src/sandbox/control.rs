@@ -1,5 +1,5 @@
 //! What a test or a person may do beside EC2's API, under `/sandbox/`, in JSON: look at the truth, put faults in, hold
-//! volumes as a guest does, count calls.
+//! volumes as a guest does, set what status checks find, count calls.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use smol_str::SmolStr;
 use super::names::timestamp;
 use crate::model::device::DeviceName;
 use crate::model::ids::{AwsVolumeId, IdError, InstanceId};
+use crate::model::volume::CheckStatus;
 use crate::sim::ec2::{
     Attachment, Caller, Ec2Action, Ec2Fault, Ec2Model, EndCause, EndedAttachment, LostEffect, Staleness,
 };
@@ -136,6 +137,38 @@ impl GuestHolds {
     }
 }
 
+/// What both status checks of an instance find from now on.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Checks {
+    instance: String,
+    status: String,
+}
+
+impl Checks {
+    pub(super) fn parse(&self) -> Result<(InstanceId, CheckStatus), ControlError> {
+        const ALLOWED: [CheckStatus; 4] =
+            [CheckStatus::Ok, CheckStatus::Impaired, CheckStatus::Initializing, CheckStatus::InsufficientData];
+        let found = ALLOWED.into_iter().find(|status| status.as_str() == self.status);
+        let status = found.ok_or_else(|| ControlError::CheckStatus(self.status.clone()))?;
+        Ok((InstanceId::parse(&self.instance)?, status))
+    }
+}
+
+/// Whether blocks of a volume are still being loaded from its snapshot.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Initializing {
+    volume: String,
+    initializing: bool,
+}
+
+impl Initializing {
+    pub(super) fn parse(&self) -> Result<(AwsVolumeId, bool), IdError> {
+        Ok((AwsVolumeId::parse(&self.volume)?, self.initializing))
+    }
+}
+
 /// A fault as it is asked for. Actions have their names on the wire.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "fault", rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
@@ -191,6 +224,8 @@ pub(super) enum ControlError {
     Id(#[from] IdError),
     #[error("{0:?} is not an action that can be made to fail")]
     Action(String),
+    #[error("{0:?} is not a status of a check; allowed: ok, impaired, initializing, insufficient-data")]
+    CheckStatus(String),
     #[error("{0} is no HTTP status")]
     Status(u16),
 }
@@ -259,6 +294,18 @@ fn action_of(name: &str) -> Result<Ec2Action, ControlError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_check_finds_what_ec2_can_say() {
+        let ask = |json: &str| {
+            let checks = serde_json::from_str::<Checks>(json).map_err(|error| error.to_string())?;
+            checks.parse().map(|(_, status)| status).map_err(|error| error.to_string())
+        };
+        assert_eq!(ask(r#"{"instance": "i-1", "status": "impaired"}"#), Ok(CheckStatus::Impaired));
+        for wrong in [r#"{"instance": "i-1", "status": "ill"}"#, r#"{"instance": "n1", "status": "ok"}"#] {
+            assert!(ask(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn faults_are_asked_for_in_json() {

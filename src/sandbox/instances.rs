@@ -8,7 +8,9 @@ use super::query::{instance_id, invalid};
 use super::xml::{Element, items, parent, text};
 use crate::model::ids::{InstanceId, InstanceType, Zone};
 use crate::model::time::Now;
-use crate::model::volume::{AttachmentState, BlockDeviceMapping, InstanceReading, InstanceState};
+use crate::model::volume::{
+    AttachmentState, BlockDeviceMapping, CheckStatus, InstanceReading, InstanceState, InstanceStatusReading,
+};
 use crate::sim::ec2::{Attachment, Ec2Error, Ec2Model, Instance, Page, Query, Selection};
 
 type Reply = Result<Vec<Element>, Ec2Error>;
@@ -98,23 +100,46 @@ fn state_fields(state: &InstanceState) -> Vec<Element> {
     vec![text("code", instance_state_code(state)), text("name", state.as_str())]
 }
 
+/// Named ids go to the model as DescribeInstanceStatus; the wider forms, which attachd never sends, are a selection of
+/// instances with their checks beside.
 pub(super) fn describe_status(exchange: &mut Exchange<'_>) -> Reply {
     let include_all = exchange.fields.is_true("IncludeAllInstances");
+    let named = exchange.fields.list("InstanceId").into_iter().map(instance_id).collect::<Result<Vec<_>, _>>()?;
+    let by_ids_alone = !named.is_empty() && !include_all && exchange.fields.filters()?.is_empty();
+    if by_ids_alone && exchange.fields.number("MaxResults")?.is_none() {
+        let statuses = exchange.model.describe_instance_status(exchange.now, &named)?;
+        return Ok(vec![items(
+            "instanceStatusSet",
+            statuses.iter().map(|status| status_fields(exchange.model, status)),
+        )]);
+    }
     let (instances, next_token) = read(exchange)?;
+    let model = &*exchange.model;
     let shown = instances.iter().filter(|instance| include_all || instance.state == InstanceState::Running);
-    let set = items("instanceStatusSet", shown.map(status_fields));
+    let statuses = shown.map(|instance| status_fields(model, &status_of(model, instance)));
+    let set = items("instanceStatusSet", statuses);
     Ok([set].into_iter().chain(next_token.map(|token| text("nextToken", token))).collect())
 }
 
-fn status_fields(instance: &InstanceReading) -> Vec<Element> {
-    let check = if instance.state == InstanceState::Running { "ok" } else { "not-applicable" };
-    vec![
-        text("instanceId", &instance.id),
-        text("availabilityZone", &instance.zone),
-        parent("instanceState", state_fields(&instance.state)),
-        parent("systemStatus", vec![text("status", check)]),
-        parent("instanceStatus", vec![text("status", check)]),
-    ]
+/// The checks of an instance; they run only while it does.
+fn status_of(model: &Ec2Model, instance: &InstanceReading) -> InstanceStatusReading {
+    let record = model.instance(&instance.id).filter(|_| instance.state == InstanceState::Running);
+    let check = |of: fn(&Instance) -> &CheckStatus| record.map_or(CheckStatus::NotApplicable, |r| of(r).clone());
+    InstanceStatusReading {
+        id: instance.id.clone(),
+        state: instance.state.clone(),
+        system: check(Instance::system_check),
+        instance: check(Instance::instance_check),
+    }
+}
+
+fn status_fields(model: &Ec2Model, status: &InstanceStatusReading) -> Vec<Element> {
+    let mut fields = vec![text("instanceId", &status.id)];
+    fields.extend(model.instance(&status.id).map(|record| text("availabilityZone", record.zone())));
+    fields.push(parent("instanceState", state_fields(&status.state)));
+    fields.push(parent("systemStatus", vec![text("status", status.system.as_str())]));
+    fields.push(parent("instanceStatus", vec![text("status", status.instance.as_str())]));
+    fields
 }
 
 pub(super) fn describe_types(exchange: &mut Exchange<'_>) -> Reply {

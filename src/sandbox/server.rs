@@ -10,7 +10,7 @@ use axum::{Json, Router};
 use http::{StatusCode, Uri, header};
 use smol_str::SmolStr;
 
-use super::control::{self, Counts, Fault, FaultRequest, GuestHolds, WireFaultKind};
+use super::control::{self, Checks, Counts, Fault, FaultRequest, GuestHolds, Initializing, WireFaultKind};
 use super::exchange::Exchange;
 use super::query::Fields;
 use super::xml::{self, Element};
@@ -29,6 +29,7 @@ fn action(name: &str) -> Option<Action> {
         "AttachVolume" => volumes::attach,
         "DetachVolume" => volumes::detach,
         "DescribeVolumes" => volumes::describe,
+        "DescribeVolumeStatus" => volumes::describe_status,
         "CreateVolume" => volumes::create,
         "DeleteVolume" => volumes::delete,
         "DescribeInstances" => instances::describe,
@@ -52,6 +53,8 @@ pub(super) fn router(sandbox: Sandbox) -> Router {
         .route("/sandbox/counts", get(counts))
         .route("/sandbox/faults", post(inject).delete(heal))
         .route("/sandbox/guest-holds", post(guest_holds))
+        .route("/sandbox/checks", post(checks))
+        .route("/sandbox/initializing", post(initializing))
         .fallback(any(ec2))
         .with_state(sandbox)
 }
@@ -137,11 +140,27 @@ async fn heal(State(sandbox): State<Sandbox>) -> StatusCode {
 }
 
 async fn guest_holds(State(sandbox): State<Sandbox>, Json(request): Json<GuestHolds>) -> Response {
-    match request.ids() {
-        Ok((instance, volume, holds)) => {
-            sandbox.with_model(|model, now| model.set_guest_holds(now, &instance, &volume, holds));
-            StatusCode::NO_CONTENT.into_response()
-        }
+    done(request.ids().map(|(instance, volume, holds)| {
+        sandbox.with_model(|model, now| model.set_guest_holds(now, &instance, &volume, holds));
+    }))
+}
+
+async fn checks(State(sandbox): State<Sandbox>, Json(request): Json<Checks>) -> Response {
+    done(request.parse().map(|(instance, status)| {
+        sandbox.with_model(|model, _| model.set_checks(&instance, status));
+    }))
+}
+
+async fn initializing(State(sandbox): State<Sandbox>, Json(request): Json<Initializing>) -> Response {
+    done(request.parse().map(|(volume, initializing)| {
+        sandbox.with_model(|model, _| model.set_initializing(&volume, initializing));
+    }))
+}
+
+/// Nothing to say, or what is wrong with the request.
+fn done<E: std::fmt::Display>(result: Result<(), E>) -> Response {
+    match result {
+        Ok(()) => StatusCode::NO_CONTENT.into_response(),
         Err(error) => (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
     }
 }

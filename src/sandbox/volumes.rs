@@ -1,13 +1,13 @@
-//! AttachVolume, DetachVolume, DescribeVolumes, CreateVolume, DeleteVolume.
+//! AttachVolume, DetachVolume, DescribeVolumes, DescribeVolumeStatus, CreateVolume, DeleteVolume.
 
 use super::exchange::Exchange;
 use super::filters::{VOLUME_FILTERS, check, ids_of, keeps_volume, needs_predicate};
 use super::names::{timestamp, volume_type};
 use super::query::{instance_id, volume_id};
-use super::xml::{Element, items, text};
+use super::xml::{Element, items, parent, text};
 use crate::model::device::DeviceName;
 use crate::model::ids::{AwsVolumeId, InstanceId, Zone};
-use crate::model::volume::{AttachmentReading, VolumeReading};
+use crate::model::volume::{AttachmentReading, VolumeReading, VolumeStatusReading};
 use crate::sim::ec2::{Attachment, Caller, Ec2Error, Ec2Model, Query, Selection, Volume};
 
 type Reply = Result<Vec<Element>, Ec2Error>;
@@ -96,6 +96,33 @@ fn volume_fields(model: &Ec2Model, volume: &VolumeReading) -> Vec<Element> {
     fields.push(items("attachmentSet", attachments));
     let tags = volume.tags.iter().map(|(key, value)| vec![text("key", key), text("value", value)]);
     fields.push(items("tagSet", tags));
+    fields
+}
+
+/// Of ids, or of all volumes; no filter is known here.
+pub(super) fn describe_status(exchange: &mut Exchange<'_>) -> Reply {
+    check(&exchange.fields.filters()?, &[])?;
+    let named = exchange.fields.list("VolumeId").into_iter().map(volume_id).collect::<Result<Vec<_>, _>>()?;
+    let ids = match named.is_empty() {
+        true => exchange.model.volumes().map(|volume| volume.id().clone()).collect(),
+        false if exchange.fields.number("MaxResults")?.is_some() => {
+            let text = "The parameter volumeSet cannot be used with the parameter maxResults";
+            return Err(Ec2Error::new("InvalidParameterCombination", text));
+        }
+        false => named,
+    };
+    let statuses = exchange.model.describe_volume_status(exchange.now, &ids)?;
+    Ok(vec![items("volumeStatusSet", statuses.iter().map(|status| status_fields(exchange.model, status)))])
+}
+
+fn status_fields(model: &Ec2Model, status: &VolumeStatusReading) -> Vec<Element> {
+    let initialization = if status.initializing { "initializing" } else { "completed" };
+    let details = [("io-enabled", "passed"), ("io-performance", "normal"), ("initialization-state", initialization)];
+    let details = details.map(|(name, value)| vec![text("name", name), text("status", value)]);
+    let mut fields = vec![text("volumeId", &status.id)];
+    fields.extend(model.volume(&status.id).map(|record| text("availabilityZone", record.zone())));
+    fields.push(parent("volumeStatus", vec![text("status", "ok"), items("details", details)]));
+    fields.extend(["eventsSet", "actionsSet", "attachmentStatuses"].map(|name| parent(name, Vec::new())));
     fields
 }
 

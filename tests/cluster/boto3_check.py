@@ -73,6 +73,16 @@ ec2.get_waiter("instance_running").wait(InstanceIds=[one, two], WaiterConfig={"D
 statuses = ec2.describe_instance_status(InstanceIds=[one, two])["InstanceStatuses"]
 assert {status["SystemStatus"]["Status"] for status in statuses} == {"ok"}, statuses
 
+# Status checks say what they find, of running instances alone; one unknown id fails the call.
+assert statuses[0]["InstanceStatus"]["Status"] == "initializing", statuses
+control("POST", "checks", {"instance": one, "status": "ok"})
+control("POST", "checks", {"instance": two, "status": "impaired"})
+statuses = {s["InstanceId"]: s for s in ec2.describe_instance_status(InstanceIds=[one, two])["InstanceStatuses"]}
+assert (statuses[one]["InstanceStatus"]["Status"], statuses[two]["InstanceStatus"]["Status"]) == ("ok", "impaired"), statuses
+assert statuses[two]["InstanceState"]["Name"] == "running", statuses
+control("POST", "checks", {"instance": two, "status": "ok"})
+refused("InvalidInstanceID.NotFound", 400, ec2.describe_instance_status, InstanceIds=[one, "i-0000000000000ffff"])
+
 made = ec2.create_volume(AvailabilityZone=ZONE, Size=20, VolumeType="gp3")
 data = made["VolumeId"]
 assert (made["State"], made["Size"], made["VolumeType"]) == ("creating", 20, "gp3"), made
@@ -80,6 +90,22 @@ shared = ec2.create_volume(AvailabilityZone=ZONE, Size=8, VolumeType="io2", Iops
 assert shared["MultiAttachEnabled"], shared
 elsewhere = ec2.create_volume(AvailabilityZone="us-east-1b", Size=8)["VolumeId"]
 ec2.get_waiter("volume_available").wait(VolumeIds=[data, shared["VolumeId"], elsewhere], WaiterConfig={"Delay": 1})
+
+# A volume's status: whether its blocks are all there.
+def initialization_of(volume_id):
+    [status] = ec2.describe_volume_status(VolumeIds=[volume_id])["VolumeStatuses"]
+    assert (status["VolumeId"], status["VolumeStatus"]["Status"]) == (volume_id, "ok"), status
+    return {d["Name"]: d["Status"] for d in status["VolumeStatus"]["Details"]}["initialization-state"]
+
+
+assert initialization_of(data) == "completed"
+control("POST", "initializing", {"volume": data, "initializing": True})
+assert initialization_of(data) == "initializing"
+control("POST", "initializing", {"volume": data, "initializing": False})
+everything = {s["VolumeId"] for s in ec2.describe_volume_status()["VolumeStatuses"]}
+assert {data, shared["VolumeId"], elsewhere} <= everything, everything
+refused("InvalidVolume.NotFound", 400, ec2.describe_volume_status, VolumeIds=[data, "vol-0000000000000ffff"])
+refused("InvalidParameterCombination", 400, ec2.describe_volume_status, VolumeIds=[data], MaxResults=5)
 
 # Attach: at once in-use, a while attaching, then attached where it was asked for.
 answer = ec2.attach_volume(VolumeId=data, InstanceId=one, Device="/dev/xvdba")
@@ -151,6 +177,9 @@ stopping = ec2.stop_instances(InstanceIds=[one])["StoppingInstances"][0]
 assert (stopping["CurrentState"]["Name"], stopping["PreviousState"]["Name"]) == ("stopping", "running"), stopping
 ec2.get_waiter("instance_stopped").wait(InstanceIds=[one], WaiterConfig={"Delay": 1})
 assert len(volume(shared["VolumeId"])["Attachments"]) == 2
+assert ec2.describe_instance_status(InstanceIds=[one])["InstanceStatuses"] == []
+[stopped] = ec2.describe_instance_status(InstanceIds=[one], IncludeAllInstances=True)["InstanceStatuses"]
+assert (stopped["InstanceState"]["Name"], stopped["InstanceStatus"]["Status"]) == ("stopped", "not-applicable"), stopped
 ec2.start_instances(InstanceIds=[one])
 ec2.terminate_instances(InstanceIds=[one, two])
 ec2.get_waiter("instance_terminated").wait(InstanceIds=[one, two], WaiterConfig={"Delay": 1})

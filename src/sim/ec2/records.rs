@@ -245,6 +245,11 @@ impl Instance {
         self.is_off || matches!(self.state, InstanceState::Terminated | InstanceState::Stopped)
     }
 
+    /// What its system status check finds while it runs.
+    pub fn system_check(&self) -> &CheckStatus {
+        &self.system_check
+    }
+
     /// What its instance status check finds while it runs.
     pub fn instance_check(&self) -> &CheckStatus {
         &self.instance_check
