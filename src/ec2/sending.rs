@@ -1,14 +1,16 @@
 //! What is known about one attempt: whether it reached the socket, and what its error means.
 //!
-//! "Not sent" is claimed only where it is certain: the SDK says so, its last hook before the socket never ran, or the
-//! connection was refused. Everything else that has no answer is uncertain.
+//! An answer that was cut short is none. "Not sent" is claimed only where it is certain: the SDK says so, its last hook
+//! before the socket never ran, or the connection was refused. Everything else that has no answer is uncertain.
 
 use std::error::Error;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use aws_sdk_ec2::config::interceptors::BeforeTransmitInterceptorContextRef;
+use aws_sdk_ec2::config::interceptors::{
+    AfterDeserializationInterceptorContextRef, BeforeTransmitInterceptorContextRef,
+};
 use aws_sdk_ec2::config::{ConfigBag, Intercept, RuntimeComponents};
 use aws_sdk_ec2::error::{BoxError, DisplayErrorContext, ProvideErrorMetadata, SdkError};
 use smol_str::{SmolStr, ToSmolStr};
@@ -26,6 +28,10 @@ pub(super) struct Sending {
 #[derive(Debug, thiserror::Error)]
 #[error("too late to be sent")]
 struct TooLate;
+
+#[derive(Debug, thiserror::Error)]
+#[error("the answer ends before its end")]
+struct CutShort;
 
 impl Sending {
     pub(super) fn new(not_after: Option<Instant>) -> Self {
@@ -73,6 +79,25 @@ impl Intercept for Sending {
         self.handed_over.store(true, Ordering::SeqCst);
         Ok(())
     }
+
+    fn read_after_deserialization(
+        &self,
+        context: &AfterDeserializationInterceptorContextRef<'_>,
+        _components: &RuntimeComponents,
+        _config: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        let response = context.response();
+        let body = response.body().bytes().unwrap_or_default();
+        if response.status().is_success() && !is_whole(body) { Err(CutShort.into()) } else { Ok(()) }
+    }
+}
+
+/// Whether EC2's answer ends as it must, with the end of its root: `</DescribeVolumesResponse>`. The SDK takes the
+/// beginning of an answer for the whole, and what is not on it would read as gone, free or initialized.
+fn is_whole(body: &[u8]) -> bool {
+    let body = body.trim_ascii_end();
+    let last_tag = body.windows(2).rposition(|two| two == b"</").map(|at| &body[at..]);
+    last_tag.is_some_and(|tag| tag.ends_with(b"Response>"))
 }
 
 /// Only connect(2) answers ECONNREFUSED; a reset may come after the request.
@@ -128,6 +153,15 @@ mod tests {
 
     fn io_error(kind: io::ErrorKind) -> Failure {
         Failure::dispatch_failure(ConnectorError::io(io::Error::from(kind).into()))
+    }
+
+    #[test]
+    fn an_answer_is_whole_if_its_root_ends() {
+        let whole = "<DescribeVolumesResponse><volumeSet/></DescribeVolumesResponse>";
+        assert!(is_whole(whole.as_bytes()) && is_whole(format!("{whole}\n").as_bytes()));
+        let cut = (0..whole.len()).find(|end| is_whole(&whole.as_bytes()[..*end]));
+        assert_eq!(cut, None, "whole when cut there");
+        assert!(!is_whole(b"<html><body></body></html>"));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The SDK's types into the model's. Pure.
 //!
 //! An entry that cannot be read is left out: absence proves nothing, a wrong reading might. A text this version does
-//! not know stays a text. What was read is not judged: `in-use` without attachments stays that (the SDK takes truncated
-//! XML for a whole answer), and the core reads again.
+//! not know stays a text. What was read is not judged: `in-use` without attachments stays that, and the core reads
+//! again. An answer that was cut short does not come here (`sending`).
 
 use aws_sdk_ec2::types::{
     Instance, InstanceBlockDeviceMapping, InstanceStateName, InstanceStatus, InstanceStatusSummary, InstanceTypeInfo,

@@ -12,7 +12,7 @@ use attachd::ec2::Ec2Client;
 use attachd::model::device::DeviceName;
 use attachd::model::ids::{AwsVolumeId, InstanceId, InstanceType};
 use attachd::model::outcome::{Answer, CallResult, Ec2Refusal, Refusal};
-use attachd::model::volume::{AttachmentState, InstanceState, VolumeReading, VolumeState};
+use attachd::model::volume::{AttachmentState, CheckStatus, InstanceState, VolumeReading, VolumeState};
 
 use crate::leash::Leash;
 use crate::local_ec2::{client_of, request};
@@ -73,9 +73,21 @@ async fn moto_understands_every_call_and_its_answers_are_read() {
     assert_eq!(described.instance_type, InstanceType::new("m5.large"));
     assert!(!described.mappings.is_empty(), "the root volume");
 
+    let call = Ec2Call::DescribeInstanceStatus { instances: vec![instance.clone()], next_token: None };
+    let CallResult::Done(Answer::InstanceStatuses { statuses, .. }) = client.call(&call).await else {
+        panic!("no instance statuses");
+    };
+    assert_eq!((&statuses[0].id, &statuses[0].state), (&instance, &InstanceState::Running));
+    assert_eq!((&statuses[0].system, &statuses[0].instance), (&CheckStatus::Ok, &CheckStatus::Ok));
+
     let create = format!("Action=CreateVolume&Size=8&AvailabilityZone={}", described.zone);
     let volume = AwsVolumeId::parse(&set_up(address, &create, "volumeId").await[0]).expect("a volume id");
     assert_eq!(read(&client, &volume).await[0].state, VolumeState::Available);
+
+    // moto does not know this call. Its 500 says nothing about the volume.
+    let call = Ec2Call::DescribeVolumeStatus { volumes: vec![volume.clone()], next_token: None };
+    let result = client.call(&call).await;
+    assert!(matches!(result, CallResult::Uncertain(_)), "{result:?}");
 
     let device = DeviceName::new("/dev/xvdba");
     let (of, on, at) = (volume.clone(), instance.clone(), device.clone());

@@ -8,7 +8,9 @@ use attachd::ec2::Ec2Client;
 use attachd::model::device::DeviceName;
 use attachd::model::ids::{AwsVolumeId, InstanceId, InstanceType};
 use attachd::model::outcome::{Answer, CallResult, Ec2Refusal, Refusal};
-use attachd::model::volume::{AttachmentState, VolumeReading, VolumeState};
+use attachd::model::volume::{
+    AttachmentState, CheckStatus, InstanceState, InstanceStatusReading, VolumeReading, VolumeState, VolumeStatusReading,
+};
 use attachd::sandbox::{Sandbox, SandboxOptions};
 use attachd::sim::ec2::{Ec2Action, Ec2Fault, Ec2Options, LostEffect, Throttling};
 use tokio::time::Instant;
@@ -59,6 +61,11 @@ impl World {
 
     async fn inject_on_the_wire(&self, fault: &str) {
         assert_eq!(request(self.address, "POST", "/sandbox/faults", JSON, fault).await.0, 204, "{fault}");
+    }
+
+    async fn inject_checks(&self, instance: &InstanceId, status: &str) {
+        let checks = format!(r#"{{"instance": "{instance}", "status": "{status}"}}"#);
+        assert_eq!(request(self.address, "POST", "/sandbox/checks", JSON, &checks).await.0, 204, "{checks}");
     }
 
     async fn refusal(&self, call: &Ec2Call) -> Ec2Refusal {
@@ -190,28 +197,83 @@ async fn an_answer_that_is_none_leaves_the_outcome_open() {
     assert!(is_uncertain(&world.client.call(&call).await));
 }
 
+/// The SDK takes the beginning of an answer for the whole: what is not on it would read as gone, free, initialized.
 #[tokio::test]
-async fn a_truncated_answer_is_read_as_far_as_it_goes() {
+async fn an_answer_that_was_cut_short_is_none() {
     let world = world(Throttling::Off, 40).await;
     world.client.call(&world.attach(0)).await;
     world.read_until(Some(AttachmentState::Attached)).await;
-    let mut shortened = 0;
-    for percent in 1..100 {
-        let fault =
-            format!(r#"{{"fault": "truncate", "action": "DescribeVolumes", "percent": {percent}, "count": 1}}"#);
-        world.inject_on_the_wire(&fault).await;
-        let call = Ec2Call::DescribeVolumes { volumes: world.volumes.clone(), next_token: None };
-        match world.client.call(&call).await {
-            CallResult::Done(Answer::Volumes { volumes, .. }) => {
-                shortened += usize::from(volumes.len() < 40);
-                let cut = volumes.iter().find(|volume| volume.id == world.volumes[0]);
-                // It may come without its attachments or with half a word for its state, but never as detached.
-                assert!(cut.is_none_or(|volume| volume.state != VolumeState::Available), "{percent}: {cut:?}");
-            }
-            result => assert!(is_uncertain(&result), "{percent}: {result:?}"),
+    let reads = [
+        Ec2Call::DescribeVolumes { volumes: world.volumes.clone(), next_token: None },
+        Ec2Call::DescribeInstances { instances: world.instances.clone(), next_token: None },
+        Ec2Call::DescribeInstanceStatus { instances: world.instances.clone(), next_token: None },
+        Ec2Call::DescribeVolumeStatus { volumes: world.volumes.clone(), next_token: None },
+    ];
+    for (call, action) in
+        reads.iter().zip(["DescribeVolumes", "DescribeInstances", "DescribeInstanceStatus", "DescribeVolumeStatus"])
+    {
+        for percent in (0..100).step_by(3) {
+            let fault = format!(r#"{{"fault": "truncate", "action": "{action}", "percent": {percent}, "count": 1}}"#);
+            world.inject_on_the_wire(&fault).await;
+            let result = world.client.call(call).await;
+            assert!(is_uncertain(&result), "{action}, {percent} %: {result:?}");
         }
+        assert!(matches!(world.client.call(call).await, CallResult::Done(_)), "{action}, whole again");
     }
-    assert!(shortened > 10, "the SDK takes truncated XML for a whole answer: {shortened}");
+}
+
+#[tokio::test]
+async fn status_checks_are_read_of_running_instances_alone() {
+    let world = world(Throttling::Off, 1).await;
+    let [first, second] = [&world.instances[0], &world.instances[1]];
+    world.inject_checks(first, "impaired").await;
+    let call = Ec2Call::DescribeInstanceStatus { instances: world.instances.clone(), next_token: None };
+    let read = async || match world.client.call(&call).await {
+        CallResult::Done(Answer::InstanceStatuses { mut statuses, next_token: None }) => {
+            statuses.sort_by(|a, b| a.id.cmp(&b.id));
+            statuses
+        }
+        other => panic!("no statuses: {other:?}"),
+    };
+    let checked = |id: &InstanceId, check: CheckStatus| InstanceStatusReading {
+        id: id.clone(),
+        state: InstanceState::Running,
+        system: check.clone(),
+        instance: check,
+    };
+    assert_eq!(read().await, [checked(first, CheckStatus::Impaired), checked(second, CheckStatus::Ok)]);
+    world.sandbox.with_model(|model, now| model.stop(now, first).expect("stop"));
+    assert_eq!(read().await, [checked(second, CheckStatus::Ok)], "checks run while the instance does");
+
+    let unknown = InstanceId::parse("i-0000000000000ffff").unwrap();
+    let call = Ec2Call::DescribeInstanceStatus { instances: vec![second.clone(), unknown], next_token: None };
+    assert_eq!(world.refusal(&call).await, Ec2Refusal::InstanceNotFound, "one unknown id fails the call");
+    let html = r#"{"fault": "html", "action": "DescribeInstanceStatus", "status": 500, "count": 1}"#;
+    world.inject_on_the_wire(html).await;
+    assert!(is_uncertain(&world.client.call(&call).await));
+}
+
+#[tokio::test]
+async fn a_volume_is_initializing_or_it_is_not() {
+    let world = world(Throttling::Off, 2).await;
+    let initializing = format!(r#"{{"volume": "{}", "initializing": true}}"#, world.volumes[0]);
+    let answer = request(world.address, "POST", "/sandbox/initializing", JSON, &initializing).await;
+    assert_eq!(answer.0, 204, "{answer:?}");
+    let call = Ec2Call::DescribeVolumeStatus { volumes: world.volumes.clone(), next_token: None };
+    let CallResult::Done(Answer::VolumeStatuses { mut statuses, next_token: None }) = world.client.call(&call).await
+    else {
+        panic!("no statuses");
+    };
+    statuses.sort_by(|a, b| a.id.cmp(&b.id));
+    let status = |n: usize, initializing| VolumeStatusReading { id: world.volumes[n].clone(), initializing };
+    assert_eq!(statuses, [status(0, true), status(1, false)]);
+
+    let unknown = AwsVolumeId::parse("vol-0000000000000ffff").unwrap();
+    let call = Ec2Call::DescribeVolumeStatus { volumes: vec![world.volumes[0].clone(), unknown], next_token: None };
+    assert_eq!(world.refusal(&call).await, Ec2Refusal::VolumeNotFound, "one unknown id fails the call");
+    let html = r#"{"fault": "html", "action": "DescribeVolumeStatus", "status": 500, "count": 1}"#;
+    world.inject_on_the_wire(html).await;
+    assert!(is_uncertain(&world.client.call(&call).await));
 }
 
 #[tokio::test]
