@@ -97,6 +97,20 @@ async fn it_ends_when_told_but_not_before_mutating_calls_have_ended() {
     drop(watches);
 }
 
+/// Neither EC2 nor its adapter ends the call: it is given up, and the loop ends. This test takes that long.
+#[tokio::test]
+async fn a_call_that_never_ends_holds_up_the_end_for_thirteen_seconds() {
+    let Bench { event_loop, watches, answer, .. } = bench();
+    event_loop.executor.start(detach());
+    let ending = CancellationToken::new();
+    ending.cancel();
+    let told = std::time::Instant::now();
+    assert_eq!(event_loop.run(GUARD, ending).await, Ok(()));
+    let took = told.elapsed();
+    assert!((GIVEN_UP_AFTER..GIVEN_UP_AFTER + SHUTDOWN_MARGIN).contains(&took), "{took:?}");
+    drop((watches, answer));
+}
+
 #[tokio::test]
 async fn the_end_of_every_watch_is_an_error() {
     let Bench { event_loop, watches, .. } = bench();
