@@ -1,11 +1,13 @@
 //! A real kube-apiserver on a real etcd, started for a test and gone with it.
 //!
 //! Two users speak to it: the test itself, which may do everything, and attachd under the name of its service account
-//! with the rights of `config/deploy/rbac.yaml` and no others. The audit log tells their requests apart and counts them.
+//! with the rights of `config/deploy/rbac.yaml` and no others; in some tests kube-controller-manager is the third. The
+//! audit log tells their requests apart and counts them.
 
 use std::collections::BTreeMap;
 use std::env;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -29,14 +31,26 @@ pub(crate) enum User {
     Test,
     /// attachd.
     Attachd,
+    /// kube-controller-manager, a member of `system:masters` here: its own rights are not the subject.
+    ControllerManager,
 }
 
 impl User {
+    const ALL: [Self; 3] = [Self::Test, Self::Attachd, Self::ControllerManager];
+
+    const fn group(self) -> &'static str {
+        match self {
+            Self::Test | Self::ControllerManager => "system:masters",
+            Self::Attachd => "attachd",
+        }
+    }
+
     /// The name in the audit log. attachd's is that of the service account that rbac.yaml binds.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Test => "test",
             Self::Attachd => "system:serviceaccount:kube-system:attachd",
+            Self::ControllerManager => "system:kube-controller-manager",
         }
     }
 
@@ -44,6 +58,7 @@ impl User {
         match self {
             Self::Test => "token-of-the-test",
             Self::Attachd => "token-of-attachd",
+            Self::ControllerManager => "token-of-the-controller-manager",
         }
     }
 }
@@ -87,7 +102,7 @@ impl ApiServer {
             certificate.is_file() && TcpStream::connect(("127.0.0.1", port)).is_ok()
         });
         let mut server = Self { kube_apiserver, _etcd: etcd, directory, url: format!("https://127.0.0.1:{port}") };
-        for user in [User::Test, User::Attachd] {
+        for user in User::ALL {
             server.write_kubeconfig(user, &certificate);
         }
         server.wait_until_ready_and_apply_rbac();
@@ -104,6 +119,7 @@ impl ApiServer {
         self.directory.join(match user {
             User::Test => "test.kubeconfig",
             User::Attachd => "attachd.kubeconfig",
+            User::ControllerManager => "kube-controller-manager.kubeconfig",
         })
     }
 
@@ -116,6 +132,13 @@ impl ApiServer {
     pub(crate) fn audit(&self) -> Vec<AuditEntry> {
         let text = fs::read_to_string(self.directory.join("audit.log")).expect("read the audit log");
         text.lines().map(|line| serde_json::from_str(line).expect("a line of the audit log")).collect()
+    }
+
+    /// The audit log from now on.
+    pub(crate) fn audit_from_now(&self) -> AuditTail {
+        let mut file = File::open(self.directory.join("audit.log")).expect("open the audit log");
+        file.seek(SeekFrom::End(0)).expect("go to its end");
+        AuditTail { file, rest: String::new() }
     }
 
     fn write_kubeconfig(&self, user: User, certificate: &Path) {
@@ -225,6 +248,25 @@ impl AuditEntry {
     }
 }
 
+/// Follows the audit log.
+#[derive(Debug)]
+pub(crate) struct AuditTail {
+    file: File,
+    /// The beginning of a line that is still being written.
+    rest: String,
+}
+
+impl AuditTail {
+    /// What was added since the last time.
+    pub(crate) fn read(&mut self) -> Vec<AuditEntry> {
+        self.file.read_to_string(&mut self.rest).expect("read the audit log");
+        let Some(end) = self.rest.rfind('\n') else { return Vec::new() };
+        let rest = self.rest.split_off(end + 1);
+        let lines = std::mem::replace(&mut self.rest, rest);
+        lines.lines().map(|line| serde_json::from_str(line).expect("a line of the audit log")).collect()
+    }
+}
+
 /// How many entries there are of each kind and HTTP status.
 pub(crate) fn count_by_kind<'a>(entries: impl IntoIterator<Item = &'a AuditEntry>) -> BTreeMap<(String, u16), usize> {
     let mut counts = BTreeMap::new();
@@ -241,17 +283,8 @@ fn start_kube_apiserver(directory: &Path, store: &str, port: u16) -> Leash {
         path
     };
     let key = file("service-account.key", SERVICE_ACCOUNT_KEY);
-    let (test, attachd) = (User::Test, User::Attachd);
-    let tokens = file(
-        "tokens.csv",
-        &format!(
-            "{},{},test,system:masters\n{},{},attachd\n",
-            test.token(),
-            test.name(),
-            attachd.token(),
-            attachd.name()
-        ),
-    );
+    let line = |user: User| format!("{},{},{},{}\n", user.token(), user.name(), user.name(), user.group());
+    let tokens = file("tokens.csv", &User::ALL.map(line).concat());
     let policy = file("audit-policy.yaml", &audit_policy());
 
     let mut command = Command::new(&tools().kube_apiserver);

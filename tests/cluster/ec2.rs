@@ -3,14 +3,18 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
 
 use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use attachd::model::ids::{AwsVolumeId, InstanceId, InstanceType, Zone};
-use attachd::model::volume::AttachmentState;
+use attachd::model::time::{Monotonic, Now};
+use attachd::model::volume::{AttachmentState, CheckStatus, InstanceState};
 use attachd::sandbox::{Sandbox, SandboxOptions};
-use attachd::sim::ec2::{Attachment, CallCounts, Ec2Action, Ec2Options, Throttling};
+use attachd::sim::ec2::{Attachment, CallCounts, Ec2Action, Ec2Options, EndCause, Throttling};
+
+use crate::local_ec2::{JSON, request};
 
 /// How fast EC2 is, and what attachd may ask of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,8 +112,62 @@ impl Ec2 {
         })
     }
 
+    /// Ends an instance (TerminateInstances): `shutting-down` for a while, then `terminated`.
+    pub(crate) fn terminate(&self, id: &InstanceId) {
+        self.sandbox.with_model(|model, now| model.terminate(now, id).expect("terminate an instance"));
+    }
+
+    /// Stops an instance (StopInstances): `stopping` for a while, then `stopped`.
+    pub(crate) fn stop(&self, id: &InstanceId) {
+        self.sandbox.with_model(|model, now| model.stop(now, id).expect("stop an instance"));
+    }
+
+    /// What the status checks of an instance find from now on.
+    pub(crate) fn set_checks(&self, id: &InstanceId, checks: CheckStatus) {
+        self.sandbox.with_model(|model, _| model.set_checks(id, checks));
+    }
+
+    /// Since when an instance has been in this state; none if it is in another.
+    pub(crate) fn in_state_since(&self, id: &InstanceId, state: &InstanceState) -> Option<Instant> {
+        self.sandbox.with_model(|model, now| {
+            let instance = model.instance(id).filter(|instance| instance.state() == state)?;
+            Some(instant(now, instance.since()))
+        })
+    }
+
+    /// When the attachment that the volume has to this instance was asked for, whatever its state.
+    pub(crate) fn attach_requested(&self, instance: &InstanceId, volume: &AwsVolumeId) -> Option<Instant> {
+        self.sandbox.with_model(|model, now| Some(instant(now, model.volume(volume)?.attachment(instance)?.requested)))
+    }
+
+    /// The state of the attachment that the volume has to this instance.
+    pub(crate) fn attachment_state(&self, instance: &InstanceId, volume: &AwsVolumeId) -> Option<AttachmentState> {
+        self.sandbox.with_model(|model, _| Some(model.volume(volume)?.attachment(instance)?.state.clone()))
+    }
+
+    /// The next call of an action is carried out, and answered this much later.
+    pub(crate) async fn delay_next(&self, action: Ec2Action, by: Duration) {
+        let (action, millis) = (action.name(), by.as_millis());
+        let fault = format!(r#"{{"fault": "delay", "action": "{action}", "millis": {millis}, "count": 1}}"#);
+        let (status, text) = request(self.address, "POST", "/sandbox/faults", JSON, &fault).await;
+        assert_eq!(status, 204, "{text}");
+    }
+
+    /// When attachments of the volume ended, and why; oldest first.
+    pub(crate) fn ended(&self, volume: &AwsVolumeId) -> Vec<(Instant, EndCause)> {
+        self.sandbox.with_model(|model, now| {
+            let of_volume = model.ended().filter(|ended| ended.volume == *volume);
+            of_volume.map(|ended| (instant(now, ended.at), ended.cause.clone())).collect()
+        })
+    }
+
     /// How the calls of an action ended, so far.
     pub(crate) fn counts(&self, action: Ec2Action) -> CallCounts {
         self.sandbox.with_model(|model, _| model.counts().get(&action).copied().unwrap_or_default())
     }
+}
+
+/// A moment of the model, on the clock of the test.
+fn instant(now: Now, at: Monotonic) -> Instant {
+    Instant::now() - now.monotonic.saturating_since(at)
 }

@@ -6,7 +6,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
@@ -17,14 +17,14 @@ use kube::Client;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
 use attachd::model::ids::{AwsVolumeId, EBS_DRIVER, InstanceId, NodeName};
 use attachd::model::node::MANAGED_ANNOTATION;
 
 use crate::apiserver::{ApiServer, User, free_port};
 use crate::ec2::{Ec2, Pace};
-use crate::kubelet::{Kubelets, Machine};
+use crate::kubelet::{Kubelets, Leases, Machine};
 use crate::leash::Leash;
 
 /// The namespace of pods and claims.
@@ -35,7 +35,7 @@ pub(crate) const INSTANCE_TYPE: &str = "m7i.large";
 /// Requests in flight while objects are made: the server is one process on the same machine.
 const AT_ONCE: usize = 16;
 
-/// How large a cluster, and how fast its EC2.
+/// How large a cluster, how fast its EC2, and what runs beside it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
     /// Nodes.
@@ -44,15 +44,56 @@ pub(crate) struct Size {
     pub(crate) volumes: usize,
     /// EC2's pace, and attachd's budget with it.
     pub(crate) pace: Pace,
+    /// Whether others run at the same time.
+    pub(crate) company: Company,
+    /// Whether the kubelets renew Leases.
+    pub(crate) leases: Leases,
 }
 
-/// One cluster at a time: each has the machine to itself, as far as the other tests let it.
-static TURN: Mutex<()> = Mutex::const_new(());
+impl Size {
+    /// A cluster that has the machine to itself.
+    pub(crate) const fn alone(nodes: usize, volumes: usize, pace: Pace) -> Self {
+        Self { nodes, volumes, pace, company: Company::Alone, leases: Leases::None }
+    }
+
+    /// A small cluster beside others.
+    pub(crate) const fn with_others(nodes: usize, volumes: usize, pace: Pace) -> Self {
+        Self { nodes, volumes, pace, company: Company::Others, leases: Leases::None }
+    }
+}
+
+/// Which other clusters may run at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Company {
+    /// None: it measures, or is large.
+    Alone,
+    /// Others that wait most of their time, as it does itself.
+    Others,
+}
+
+/// A cluster that is alone has the machine to itself, as far as the other tests let it.
+static TURNS: LazyLock<Arc<RwLock<()>>> = LazyLock::new(Arc::default);
+
+/// Held as long as the cluster is there.
+enum Turn {
+    Alone { _guard: OwnedRwLockWriteGuard<()> },
+    WithOthers { _guard: OwnedRwLockReadGuard<()> },
+}
+
+impl Turn {
+    async fn wait(company: Company) -> Self {
+        match company {
+            Company::Alone => Self::Alone { _guard: TURNS.clone().write_owned().await },
+            Company::Others => Self::WithOthers { _guard: TURNS.clone().read_owned().await },
+        }
+    }
+}
 
 /// The cluster. Everything in it ends with it.
 pub(crate) struct Cluster {
     // Dropped in this order: attachd before what it works on.
     attachd: Option<Leash>,
+    attachd_port: u16,
     kubelets: Kubelets,
     pub(crate) ec2: Ec2,
     pub(crate) server: ApiServer,
@@ -60,13 +101,13 @@ pub(crate) struct Cluster {
     pub(crate) machines: Vec<Machine>,
     pub(crate) volumes: Vec<AwsVolumeId>,
     pub(crate) pace: Pace,
-    _turn: MutexGuard<'static, ()>,
+    _turn: Turn,
 }
 
 impl Cluster {
     /// Makes the cluster, at rest: nothing is wanted anywhere, attachd is not running yet.
     pub(crate) async fn start(label: &str, size: Size) -> Self {
-        let turn = TURN.lock().await;
+        let turn = Turn::wait(size.company).await;
         let label = label.to_owned();
         let server = tokio::task::spawn_blocking(move || ApiServer::start(&label)).await.expect("start the servers");
         let ec2 = Ec2::start(size.pace);
@@ -97,17 +138,33 @@ impl Cluster {
 
         let claims: BTreeMap<_, _> =
             volumes.iter().enumerate().map(|(n, volume)| (claim_name(n), volume.clone())).collect();
-        let kubelets = Kubelets::start(&client, &machines, &Arc::new(claims), &ec2);
-        Self { attachd: None, kubelets, ec2, server, client, machines, volumes, pace: size.pace, _turn: turn }
+        let kubelets = Kubelets::start(&client, &machines, &Arc::new(claims), &ec2, size.leases);
+        Self {
+            attachd: None,
+            attachd_port: 0,
+            kubelets,
+            ec2,
+            server,
+            client,
+            machines,
+            volumes,
+            pace: size.pace,
+            _turn: turn,
+        }
     }
 
     /// Starts `attachd run` as a deployment would, and waits until it is ready.
     pub(crate) async fn start_attachd(&mut self) {
+        self.start_attachd_with("").await;
+    }
+
+    /// The same, with further lines for attachd.yaml.
+    pub(crate) async fn start_attachd_with(&mut self, settings: &str) {
         let directory = self.server.directory().to_owned();
         let port = free_port();
         let config = directory.join("attachd.yaml");
         let text = format!(
-            "kubeconfig: {}\nlisten: 127.0.0.1:{port}\nec2:\n  endpoint: {}\n  region: us-east-1\n{}",
+            "kubeconfig: {}\nlisten: 127.0.0.1:{port}\nec2:\n  endpoint: {}\n  region: us-east-1\n{}{settings}",
             self.server.kubeconfig(User::Attachd).display(),
             self.ec2.url(),
             self.pace.budgets(),
@@ -124,6 +181,30 @@ impl Cluster {
             attachd
         });
         self.attachd = Some(attachd.await.expect("start attachd"));
+        self.attachd_port = port;
+    }
+
+    /// The running attachd.
+    pub(crate) fn attachd(&mut self) -> &mut Leash {
+        self.attachd.as_mut().expect("attachd was started")
+    }
+
+    /// Whether attachd says that it is ready.
+    pub(crate) fn attachd_is_ready(&self) -> bool {
+        is_ready(self.attachd_port)
+    }
+
+    /// attachd dies (KILL) and is gone when this returns.
+    pub(crate) async fn kill_attachd(&mut self) {
+        self.attachd().signal("KILL");
+        assert_eq!(self.wait_for_attachds_end(Duration::from_secs(5)).await, 128 + 9);
+    }
+
+    /// Waits for the end that attachd was told, and returns its exit status.
+    pub(crate) async fn wait_for_attachds_end(&mut self, patience: Duration) -> i32 {
+        let mut attachd = self.attachd.take().expect("attachd runs");
+        let end = tokio::task::spawn_blocking(move || attachd.wait_for_end(patience));
+        end.await.expect("wait for its end")
     }
 
     /// Ends attachd as a deployment would (TERM); panics if it does not end with success.
@@ -136,7 +217,7 @@ impl Cluster {
 
     /// Panics if attachd has ended.
     pub(crate) fn assert_attachd_runs(&mut self) {
-        self.attachd.as_mut().expect("attachd was started").assert_running();
+        self.attachd().assert_running();
     }
 
     /// The kubelets.
@@ -160,8 +241,28 @@ impl Cluster {
 
     /// Orders the deletion of a pod; its kubelet lets it go.
     pub(crate) async fn delete_pod(&self, name: &str) {
+        self.delete_pod_with(name, &DeleteParams::default()).await;
+    }
+
+    /// Deletes a pod at once, without its kubelet (`kubectl delete --force`, pod garbage collection).
+    pub(crate) async fn force_delete_pod(&self, name: &str) {
+        self.delete_pod_with(name, &DeleteParams::default().grace_period(0)).await;
+    }
+
+    async fn delete_pod_with(&self, name: &str, how: &DeleteParams) {
         let api: Api<Pod> = namespaced(&self.client);
-        api.delete(name, &DeleteParams::default()).await.unwrap_or_else(|error| panic!("delete pod {name}: {error}"));
+        api.delete(name, how).await.unwrap_or_else(|error| panic!("delete pod {name}: {error}"));
+    }
+
+    /// Sets a node's Ready condition, as the node lifecycle controller does when its kubelet is silent.
+    pub(crate) async fn set_ready(&self, node: usize, status: &str) {
+        let now = k8s_openapi::jiff::Timestamp::now().to_string();
+        let condition =
+            json!({"type": "Ready", "status": status, "reason": "NodeStatusUnknown", "lastTransitionTime": now});
+        let api: Api<Node> = Api::all(self.client.clone());
+        let patch = Patch::Strategic(json!({"status": {"conditions": [condition]}}));
+        let patched = api.patch_status(self.machines[node].node.as_str(), &PatchParams::default(), &patch).await;
+        patched.unwrap_or_else(|error| panic!("set Ready of node {node}: {error}"));
     }
 
     /// Makes many pods at once: (name, volume, node).

@@ -4,20 +4,23 @@
 //! what a Node object not older than that report lists as attached, and whose VolumeAttachment says so; it reports the
 //! volume in use until the unmount is over; only then does it let the pod go. What the modelled kernel holds is told to
 //! EC2's stand-in, which keeps a device that is held as long as EC2 would. A real kubelet writes its status within ten
-//! seconds of a change and backs off between looks; this one writes within a second and looks every half.
+//! seconds of a change and backs off between looks; this one writes within a second and looks every half. Where the node
+//! lifecycle controller runs, they renew their Leases, by which it tells that they live.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Client;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::json;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 
 use attachd::model::device::DeviceName;
 use attachd::model::ids::{AttachmentKey, AttachmentName, AwsVolumeId, InstanceId, NodeName, VolumeKey};
@@ -29,6 +32,18 @@ const REPORT_EVERY: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// From the pod's deletion to the end of its containers and mounts.
 const UNMOUNT_TAKES: Duration = Duration::from_millis(300);
+
+/// As a real kubelet renews its Lease.
+const RENEW_EVERY: Duration = Duration::from_secs(10);
+
+/// Whether the kubelets renew their Leases. Where nobody looks at them it would only be noise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leases {
+    /// Every ten seconds.
+    Renewed,
+    /// There are none.
+    None,
+}
 
 /// A machine, and the Node object for it.
 #[derive(Clone, Debug)]
@@ -48,6 +63,7 @@ pub(crate) type Claims = Arc<BTreeMap<String, AwsVolumeId>>;
 #[derive(Debug)]
 pub(crate) struct Kubelets {
     seen: Arc<Mutex<Seen>>,
+    kubelets: BTreeMap<NodeName, AbortHandle>,
     _tasks: JoinSet<()>,
 }
 
@@ -93,11 +109,12 @@ struct SeenNode {
 
 impl Kubelets {
     /// Starts one kubelet for each machine, and the watches they share.
-    pub(crate) fn start(client: &Client, machines: &[Machine], claims: &Claims, ec2: &Ec2) -> Self {
+    pub(crate) fn start(client: &Client, machines: &[Machine], claims: &Claims, ec2: &Ec2, leases: Leases) -> Self {
         let seen = Arc::new(Mutex::new(Seen::default()));
         let mut tasks = JoinSet::new();
         tasks.spawn(watch_pods(client.clone(), seen.clone()));
         tasks.spawn(watch_nodes(client.clone(), seen.clone()));
+        let mut kubelets = BTreeMap::new();
         for machine in machines {
             let kubelet = Kubelet {
                 client: client.clone(),
@@ -107,10 +124,28 @@ impl Kubelets {
                 seen: seen.clone(),
                 volumes: BTreeMap::new(),
                 reported: Report::default(),
+                leases,
+                renewed: None,
             };
-            tasks.spawn(kubelet.run());
+            kubelets.insert(machine.node.clone(), tasks.spawn(kubelet.run()));
         }
-        Self { seen, _tasks: tasks }
+        Self { seen, kubelets, _tasks: tasks }
+    }
+
+    /// The kubelet of a node dies: nothing is reported, mounted or unmounted there any more. What is mounted stays.
+    pub(crate) async fn kill(&self, node: &NodeName) {
+        let kubelet = &self.kubelets[node];
+        kubelet.abort();
+        while !kubelet.is_finished() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// The machine goes off: its kubelet with it, and every mount.
+    pub(crate) async fn power_off(&self, machine: &Machine) {
+        self.kill(&machine.node).await;
+        let mut seen = self.seen.lock().expect("no kubelet panicked");
+        seen.mounts.retain(|(_, instance), _| *instance != machine.instance);
     }
 
     /// What is mounted where, and by which pods (their UIDs).
@@ -145,6 +180,8 @@ struct Kubelet {
     seen: Arc<Mutex<Seen>>,
     volumes: BTreeMap<AwsVolumeId, Use>,
     reported: Report,
+    leases: Leases,
+    renewed: Option<Instant>,
 }
 
 /// What a kubelet does with a volume. A volume without an entry is not in use.
@@ -170,6 +207,7 @@ impl Kubelet {
     async fn run(mut self) {
         loop {
             let pods = self.pods();
+            self.renew_lease().await;
             self.take_up(&pods);
             self.report().await;
             self.mount(&pods).await;
@@ -199,6 +237,24 @@ impl Kubelet {
         let wanted: BTreeSet<_> =
             pods.iter().filter(|pod| !pod.deleting).flat_map(|pod| self.volumes_of(pod)).collect();
         self.volumes.retain(|volume, usage| wanted.contains(volume) || !matches!(usage, Use::Awaited { .. }));
+    }
+
+    async fn renew_lease(&mut self) {
+        if self.leases == Leases::None || self.renewed.is_some_and(|at| at.elapsed() < RENEW_EVERY) {
+            return;
+        }
+        let api: Api<Lease> = Api::namespaced(self.client.clone(), "kube-node-lease");
+        let name = self.machine.node.as_str();
+        // Microseconds, no more and no less, is what the server takes.
+        let now = MicroTime(k8s_openapi::jiff::Timestamp::now());
+        let lease = json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name},
+            "spec": {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": now},
+        });
+        match api.patch(name, &PatchParams::apply("kubelet").force(), &Patch::Apply(lease)).await {
+            Ok(_) => self.renewed = Some(Instant::now()),
+            Err(error) => complain(name, "renew its Lease", &error),
+        }
     }
 
     /// Writes `volumesInUse`, and the Ready condition with it, when the set changed.
@@ -398,7 +454,7 @@ fn seen_pod(pod: &Pod) -> Option<((String, String), SeenPod)> {
 async fn watch_nodes(client: Client, seen: Arc<Mutex<Seen>>) {
     let mut nodes = watcher(Api::<Node>::all(client), watcher::Config::default()).default_backoff().boxed();
     while let Some(event) = nodes.next().await {
-        // No test here deletes a Node while its kubelet runs.
+        // A Node is deleted here only after its kubelet has died.
         let Ok(watcher::Event::InitApply(node) | watcher::Event::Apply(node)) = event else { continue };
         let Some(name) = node.metadata.name.clone() else { continue };
         let entries = node.status.iter().flat_map(|status| status.volumes_attached.iter().flatten());

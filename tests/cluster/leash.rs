@@ -2,22 +2,23 @@
 //!
 //! Each server is the child of a small shell that waits for the end of its own standard input. Only the test binary
 //! holds the other end of that pipe, and the kernel closes it when the process is gone; the shell then kills the
-//! server. The shell leads a process group of its own, so that an interrupt from the terminal does not reach it first.
+//! server. A line on the pipe is the name of a signal that the shell passes on. The shell leads a process group of its own, so that an interrupt from the terminal does not reach it first.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Starts the server in the background, passes its process id on, waits for the end of input, then ends it: by TERM
-/// and, ten seconds later, by KILL. Exits with the server's own status.
+/// Starts the server in the background, passes signals on until the end of input, then ends it: by TERM and, twenty
+/// seconds later, by KILL. Exits with the server's own status.
 const GUARD: &str = r#"
 exec 3<&0
 "$@" </dev/null 3<&- &
 child=$!
-( cat <&3 >/dev/null; kill -TERM $child; sleep 10; kill -KILL $child ) 2>/dev/null &
+( while read -r signal <&3; do kill -$signal $child; done
+  kill -TERM $child; sleep 20; kill -KILL $child ) 2>/dev/null &
 keeper=$!
 exec 3<&-
 wait $child
@@ -68,6 +69,26 @@ impl Leash {
                 panic!("{}: {what}: not within {patience:?}:\n{}", self.name, self.log_tail());
             }
             std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Sends the server a signal: `TERM`, `KILL`. Nothing happens if it has ended.
+    pub(crate) fn signal(&mut self, name: &str) {
+        let orders = self.guard.stdin.as_mut().expect("not asked to end yet");
+        // The shell goes with the server; then there is nobody to tell.
+        let _ = orders.write_all(format!("{name}\n").as_bytes());
+    }
+
+    /// Waits until the server has ended by itself or by a signal, and returns its exit status (as a shell has it: 128 and
+    /// the number of the signal). Panics after `patience`.
+    pub(crate) fn wait_for_end(&mut self, patience: Duration) -> i32 {
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = self.guard.try_wait().expect("wait for a child") {
+                return status.code().expect("the shell exits, whatever ends the server");
+            }
+            assert!(begun.elapsed() < patience, "{} runs on after {patience:?}:\n{}", self.name, self.log_tail());
+            std::thread::sleep(Duration::from_millis(10));
         }
     }
 

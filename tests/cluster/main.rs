@@ -9,11 +9,16 @@
 
 mod answers;
 mod apiserver;
+mod beside;
 mod calls;
+mod controller_manager;
 mod ec2;
 mod ec2_adapter_moto;
 mod ec2_adapter_sandbox;
+mod failover;
+mod figures;
 mod fixture;
+mod kill;
 mod kubelet;
 mod leash;
 mod local_ec2;
@@ -22,6 +27,7 @@ mod python;
 mod quiet;
 mod rights;
 mod sandbox_boto3;
+mod shutdown;
 mod tools;
 mod watches;
 mod world;

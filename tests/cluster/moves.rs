@@ -44,14 +44,14 @@ pub(crate) fn pace() -> Pace {
 /// Five volumes on three nodes: what one move costs where nothing can be put together.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn moves_a_few_volumes() {
-    let size = Size { nodes: 3, volumes: 5, pace: pace() };
+    let size = Size::alone(3, 5, pace());
     Moves::of("moves-few", size, Spread::Evenly).await.run(6.0).await;
 }
 
 /// Everything of one node to another, as a drain does it: the writes to the nodes are shared.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn moves_everything_of_a_node() {
-    let size = Size { nodes: 2, volumes: 28, pace: pace() };
+    let size = Size::alone(2, 28, pace());
     Moves::of("moves-node", size, Spread::OneNode).await.run(4.5).await;
 }
 
@@ -60,7 +60,7 @@ async fn moves_everything_of_a_node() {
 async fn moves_everything() {
     let pace = pace();
     let (nodes, volumes) = if pace == Pace::Unthrottled { (200, 1000) } else { (50, 500) };
-    Moves::of("moves-all", Size { nodes, volumes, pace }, Spread::Evenly).await.run(6.0).await;
+    Moves::of("moves-all", Size::alone(nodes, volumes, pace), Spread::Evenly).await.run(6.0).await;
 }
 
 /// How volumes are spread over nodes.
@@ -280,13 +280,14 @@ struct Cost {
     events: f64,
 }
 
-fn calls(ec2: &crate::ec2::Ec2, action: Ec2Action) -> u64 {
+/// Every call of an action, however it ended.
+pub(crate) fn calls(ec2: &crate::ec2::Ec2, action: Ec2Action) -> u64 {
     let ended = ec2.counts(action);
     ended.accepted + ended.refused + ended.throttled + ended.unanswered
 }
 
 /// Whether EC2, VolumeAttachments and node statuses hold these attachments and no others; if not, what differs.
-fn is_exact(world: &World, wanted: &BTreeSet<(AwsVolumeId, InstanceId)>) -> Result<(), String> {
+pub(crate) fn is_exact(world: &World, wanted: &BTreeSet<(AwsVolumeId, InstanceId)>) -> Result<(), String> {
     let attachments = |(id, volume): (&AwsVolumeId, &Ec2Volume)| {
         volume.attachments.iter().map(|a| (id.clone(), a.instance.clone())).collect::<Vec<_>>()
     };
@@ -316,7 +317,8 @@ fn is_exact(world: &World, wanted: &BTreeSet<(AwsVolumeId, InstanceId)>) -> Resu
     }
 }
 
-fn same<T: Ord + Debug>(what: &str, is: &BTreeSet<T>, wanted: &BTreeSet<T>) -> Result<(), String> {
+/// Whether two sets are the same; if not, what differs.
+pub(crate) fn same<T: Ord + Debug>(what: &str, is: &BTreeSet<T>, wanted: &BTreeSet<T>) -> Result<(), String> {
     let (missing, other) = (wanted.difference(is).count(), is.difference(wanted).count());
     if missing + other == 0 {
         return Ok(());

@@ -1,11 +1,11 @@
 //! How much attachd adds to what EC2 and the kubelet take, where nothing else is going on.
 
-use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use attachd::model::volume::AttachmentState;
 
 use crate::ec2::Pace;
+use crate::figures::Figures;
 use crate::fixture::{Cluster, Size};
 use crate::moves::pace;
 
@@ -17,7 +17,7 @@ const SAMPLES: usize = 20;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn adds_little_to_a_single_attach() {
     let pace = pace();
-    let mut cluster = Cluster::start("quiet", Size { nodes: SAMPLES, volumes: SAMPLES, pace }).await;
+    let mut cluster = Cluster::start("quiet", Size::alone(SAMPLES, SAMPLES, pace)).await;
     cluster.start_attachd().await;
     let mut added = Vec::new();
     for n in 0..SAMPLES {
@@ -25,12 +25,7 @@ async fn adds_little_to_a_single_attach() {
     }
     cluster.stop_attachd().await;
 
-    added.sort();
-    let (median, max) = ((added[SAMPLES / 2 - 1] + added[SAMPLES / 2]) / 2, added[SAMPLES - 1]);
-    let _ = writeln!(
-        std::io::stderr(),
-        "quiet, {pace:?}: {SAMPLES} attaches: added {median:.2?} (median), {max:.2?} (max)"
-    );
+    let median = Figures::tell(&format!("quiet, {pace:?}: added to an attach"), added).median();
     let limit = if pace == Pace::Real { Duration::from_secs(1) } else { Duration::from_secs(4) };
     assert!(median <= limit, "median {median:?}, limit {limit:?}");
 }
