@@ -3,6 +3,8 @@
 //! Flow: `Controller::ingest` and the outcomes of writes come here. A list is marked and swept in place by generation;
 //! absence proves nothing until its End. An older version never replaces a newer one. Must never decide anything.
 
+use std::collections::BTreeMap;
+
 use super::actual::in_flight::DEAD_AFTER;
 use super::actual::nodes::{Acknowledged, Gone, NodeRecord};
 use super::actual::volume::Volume;
@@ -12,8 +14,10 @@ use super::reconciler::{self, outcome};
 use super::report::node_status::HOLD_AFTER_FOREIGN_WRITE;
 use super::store::{Indexed, Store};
 use crate::model::attachment::{AttachmentSource, VolumeAttachment};
-use crate::model::ids::{AttachmentKey, AttachmentName, DriverName, InstanceId, NodeName, Uid, VolumeKey};
-use crate::model::node::{CsiNode, Node};
+use crate::model::ids::{
+    AttachmentKey, AttachmentName, DriverName, InstanceId, NodeName, Uid, UniqueVolumeName, VolumeKey,
+};
+use crate::model::node::{CsiNode, Node, UnknownMarks};
 
 /// Kinds kept by the actual state.
 const KINDS: [Kind; 3] = [Kind::Node, Kind::CsiNode, Kind::Attachment];
@@ -164,7 +168,7 @@ pub fn apply_node(store: &mut Store, node: Node) {
     if record.gone.as_ref().is_some_and(|gone| gone.instance == instance) {
         record.gone = None;
     }
-    let changed = known.is_none_or(|known| is_news(known, &node));
+    let news = known.map_or(Some(NodeNews::Everything), |known| news_of(known, &node));
     note_foreign_write(ctx, &name, &node);
     let record = ctx.nodes.entry(name.clone()).or_default();
     if let Some(was) = record.object.as_ref().and_then(|known| known.provider_id.as_ref()?.instance().cloned())
@@ -180,24 +184,51 @@ pub fn apply_node(store: &mut Store, node: Node) {
         record.hung_at = None;
     }
     record.object = Some(node);
-    if changed {
-        node_changed(store, &name);
+    if let Some(news) = news {
+        node_changed(store, &name, news);
     }
 }
 
-/// Whether anything changed that a decision could rest on (the heartbeat alone is none).
-fn is_news(known: &Node, node: &Node) -> bool {
-    known.uid != node.uid
-        || known.managed != node.managed
-        || known.provider_id != node.provider_id
-        || known.zone != node.zone
-        || known.ready.is_true != node.ready.is_true
-        || known.ready.since != node.ready.since
-        || known.out_of_service != node.out_of_service
-        || known.boot_id != node.boot_id
-        || known.volumes_in_use != node.volumes_in_use
-        || known.volumes_attached != node.volumes_attached
-        || known.in_use_unknown != node.in_use_unknown
+/// What changed of a Node that a decision could rest on (the heartbeat alone is nothing).
+enum NodeNews {
+    /// What is told of these volumes only.
+    Volumes(Vec<VolumeKey>),
+    /// Something that counts for every volume of the node.
+    Everything,
+}
+
+fn news_of(known: &Node, node: &Node) -> Option<NodeNews> {
+    let same_node = known.uid == node.uid
+        && known.managed == node.managed
+        && known.provider_id == node.provider_id
+        && known.zone == node.zone
+        && known.ready.is_true == node.ready.is_true
+        && known.ready.since == node.ready.since
+        && known.out_of_service == node.out_of_service
+        && known.boot_id == node.boot_id;
+    let mut names: Vec<&UniqueVolumeName> = match (&known.in_use_unknown, &node.in_use_unknown) {
+        _ if !same_node => return Some(NodeNews::Everything),
+        (UnknownMarks::Marks(before), UnknownMarks::Marks(now)) => differing(before, now),
+        (before, now) if before == now => Vec::new(),
+        _ => return Some(NodeNews::Everything),
+    };
+    names.extend(known.volumes_in_use.symmetric_difference(&node.volumes_in_use));
+    names.extend(differing(&known.volumes_attached, &node.volumes_attached));
+    let volumes = || names.iter().filter_map(|name| name.volume_key()).cloned().collect();
+    (!names.is_empty()).then(|| NodeNews::Volumes(volumes()))
+}
+
+/// The names of which two lists do not say the same.
+fn differing<'a, T: PartialEq>(
+    before: &'a BTreeMap<UniqueVolumeName, T>,
+    now: &'a BTreeMap<UniqueVolumeName, T>,
+) -> Vec<&'a UniqueVolumeName> {
+    if before == now {
+        return Vec::new();
+    }
+    let went = before.iter().filter(|(name, value)| now.get(*name) != Some(*value));
+    let came = now.iter().filter(|(name, _)| !before.contains_key(*name));
+    went.chain(came).map(|(name, _)| name).collect()
 }
 
 /// Rule 12: a list that differs from our last acknowledged one under the same UID was written by another: the node is
@@ -228,13 +259,25 @@ fn note_foreign_write(ctx: &mut Context, name: &NodeName, node: &Node) {
         Some(Acknowledged { uid: node.uid.clone(), resource_version: node.resource_version.clone(), list });
 }
 
-/// The node's volumes are looked at; names it lists of which no VolumeAttachment is known get a slot (rule 9).
-fn node_changed(store: &mut Store, name: &NodeName) {
-    let Some(record) = store.ctx.nodes.get(name) else { return };
-    store.ctx.dirty_nodes.insert(name.clone());
-    store.ctx.dirty_volumes.extend(record.volumes.iter().cloned());
-    store.ctx.dirty_volumes.extend(store.ctx.desired.wanted_on(name).cloned());
+/// The node's volumes of which something is new are looked at; names it lists of which no VolumeAttachment is known get a
+/// slot (rule 9).
+fn node_changed(store: &mut Store, name: &NodeName, news: NodeNews) {
+    let ctx = &mut store.ctx;
+    let Some(record) = ctx.nodes.get(name) else { return };
+    ctx.dirty_nodes.insert(name.clone());
     let Some(node) = &record.object else { return };
+    let instance = node.provider_id.as_ref().and_then(|id| id.instance());
+    match news {
+        // A device name that is kept for one volume may be what another waits for.
+        NodeNews::Volumes(volumes) if !instance.is_some_and(|id| ctx.syncer.instances.has_blocked_names(id)) => {
+            let known = |key: &VolumeKey| record.volumes.contains(key) || !ctx.desired.wants(key).is_empty();
+            ctx.dirty_volumes.extend(volumes.into_iter().filter(known));
+        }
+        NodeNews::Volumes(_) | NodeNews::Everything => {
+            ctx.dirty_volumes.extend(record.volumes.iter().cloned());
+            ctx.dirty_volumes.extend(ctx.desired.wanted_on(name).cloned());
+        }
+    }
     let strangers: Vec<VolumeKey> = node
         .volumes_attached
         .keys()

@@ -146,6 +146,8 @@ pub struct Removal {
 pub struct LiveReads {
     /// Not before this: the acknowledgement they have to follow.
     pub after: Monotonic,
+    /// The volumes that wait for one of them to end.
+    pub asked_by: BTreeSet<VolumeKey>,
     /// The GET under way.
     pub get: Option<CommandId>,
     /// The LIST under way.
@@ -200,10 +202,11 @@ impl NodeRecord {
         self.held_until.is_some_and(|until| now < until)
     }
 
-    /// Asks for live reads that begin after `after`.
-    pub fn ask_live(&mut self, after: Monotonic) {
+    /// Asks for live reads that begin after `after`; the volume is looked at when one has ended.
+    pub fn ask_live(&mut self, after: Monotonic, volume: &VolumeKey) {
         let live = self.live.get_or_insert_default();
         live.after = live.after.max(after);
+        live.asked_by.insert(volume.clone());
     }
 
     /// Both live reads, if they began after `after`.

@@ -73,7 +73,7 @@ impl DesiredStateOfWorld {
         self.store.wants.take_dirty()
     }
 
-    /// The nodes of which [`Self::never_resolved_on`] may have changed since last asked, except for pods that could never
+    /// The nodes of which [`Self::never_resolved_on`] changed since last asked, except for pods that could never
     /// be read: those are on no node one could name.
     pub fn take_dirty_nodes(&mut self) -> BTreeSet<NodeName> {
         self.store.wants.take_dirty_nodes()

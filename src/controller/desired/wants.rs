@@ -114,18 +114,31 @@ impl Wants {
 
     /// A pod of which some volume was never resolved is bound to the node.
     pub(super) fn add_never_resolved(&mut self, node: &NodeName) {
-        self.nodes.entry(node.clone()).or_default().never_resolved += 1;
-        self.dirty_nodes.insert(node.clone());
+        let record = self.nodes.entry(node.clone()).or_default();
+        record.never_resolved += 1;
+        if record.never_resolved == 1 {
+            self.turn_over(node);
+        }
     }
 
     /// That pod is resolved, or gone.
     pub(super) fn remove_never_resolved(&mut self, node: &NodeName) {
-        let Some(record) = self.nodes.get_mut(node) else { return };
-        record.never_resolved = record.never_resolved.saturating_sub(1);
+        let Some(record) = self.nodes.get_mut(node).filter(|record| record.never_resolved > 0) else { return };
+        record.never_resolved -= 1;
+        let was_last = record.never_resolved == 0;
         if record.is_empty() {
             self.nodes.remove(node);
         }
-        self.dirty_nodes.insert(node.clone());
+        if was_last {
+            self.turn_over(node);
+        }
+    }
+
+    /// The answer of [`Self::never_resolved_on`] is another; twice between two questions is none.
+    fn turn_over(&mut self, node: &NodeName) {
+        if !self.dirty_nodes.remove(node) {
+            self.dirty_nodes.insert(node.clone());
+        }
     }
 
     /// Whether a pod of which some volume was never resolved is bound to the node.
@@ -164,7 +177,7 @@ impl Wants {
         std::mem::take(&mut self.dirty)
     }
 
-    /// The nodes on which the number of pods never resolved changed since last asked.
+    /// The nodes of which [`Self::never_resolved_on`] changed since last asked.
     pub(super) fn take_dirty_nodes(&mut self) -> BTreeSet<NodeName> {
         std::mem::take(&mut self.dirty_nodes)
     }

@@ -195,7 +195,7 @@ fn check(slot: &mut Slot, work: &mut Work<'_>, rung: Rung, after: Monotonic, uid
     let Some((node, pods)) = work.record().and_then(|record| record.live_result(after)) else {
         let node = work.node.clone();
         let record = work.ctx.nodes.entry(node.clone()).or_default();
-        record.ask_live(after);
+        record.ask_live(after, work.key);
         work.ctx.dirty_nodes.insert(node);
         return slot.block(BlockedReason::Writing, now);
     };

@@ -137,7 +137,7 @@ fn is_held(slot: &mut Slot, work: &mut Work<'_>) -> bool {
         return true;
     }
     let node = work.node.clone();
-    work.ctx.nodes.entry(node.clone()).or_default().ask_live(after);
+    work.ctx.nodes.entry(node.clone()).or_default().ask_live(after, work.key);
     work.ctx.dirty_nodes.insert(node);
     slot.block(BlockedReason::Writing, now.monotonic);
     true

@@ -5,6 +5,7 @@
 //! reads for removals and refreshes after conflicts are asked for here too, once for all volumes of the node. Must never
 //! drop a name it does not own.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use crate::controller::event::Role;
 use crate::controller::outbox::{Pending, Target};
 use crate::controller::policy::{Policy, Rule};
 use crate::controller::timer::TimerKey;
-use crate::model::ids::{BootId, NodeName, UniqueVolumeName};
+use crate::model::ids::{BootId, NodeName, UniqueVolumeName, VolumeKey};
 use crate::model::node::{Node, UnknownMarks};
 use crate::model::outcome::{Answer, CallResult, Outcome};
 use crate::model::time::Monotonic;
@@ -37,6 +38,7 @@ struct Composition {
     list: BTreeMap<UniqueVolumeName, SmolStr>,
     marks: Option<BTreeMap<UniqueVolumeName, BootId>>,
     removals: BTreeSet<UniqueVolumeName>,
+    /// Whether it says anything else than the Node object; if not, it only voids older patches.
     changes: bool,
 }
 
@@ -56,10 +58,7 @@ pub fn report(name: &NodeName, ctx: &mut Context) {
         return ctx.timers.arm(TimerKey::Node(name.clone()), until, "node held");
     }
     let Some(node) = &record.object else { return };
-    let composition = compose(node, record, now, &ctx.policy);
-    if !composition.changes && composition.removals.is_empty() {
-        return;
-    }
+    let Some(composition) = compose(node, record, now, &ctx.policy) else { return };
     if let Some(at) = record.last_patch.map(|last| last + TOGETHER_AFTER).filter(|at| now < *at) {
         return ctx.timers.arm(TimerKey::Node(name.clone()), at, "changes of a list go together");
     }
@@ -102,11 +101,12 @@ fn send(name: &NodeName, ctx: &mut Context, composition: Composition) {
     });
 }
 
-/// The list and the marks that fulfil every wish that can be fulfilled by this Node object.
-fn compose(node: &Node, record: &NodeRecord, now: Monotonic, policy: &Policy) -> Composition {
-    let mut list = node.volumes_attached.clone();
+/// The list and the marks that fulfil every wish that can be fulfilled by this Node object; `None` if there is nothing to
+/// write.
+fn compose(node: &Node, record: &NodeRecord, now: Monotonic, policy: &Policy) -> Option<Composition> {
+    // Nearly every look finds nothing to change: the list is copied when something is.
+    let mut list = Cow::Borrowed(&node.volumes_attached);
     let mut marks = readable_marks(node, record);
-    let before = marks.clone();
     let mut removals = BTreeSet::new();
     let boot = node.boot_id.clone();
     for (name, wish) in &record.wishes {
@@ -123,10 +123,10 @@ fn compose(node: &Node, record: &NodeRecord, now: Monotonic, policy: &Policy) ->
                     && policy.holds(Rule::MarkOnRelist);
                 if must_mark {
                     let Some(boot) = &boot else { continue };
-                    marks.insert(name.clone(), boot.clone());
+                    set(&mut marks, name, boot);
                 }
                 if in_use || other_object || now >= *not_before {
-                    list.entry(name.clone()).or_default();
+                    add(&mut list, name, SmolStr::default());
                 }
             }
             Wish::Unlisted { rung, since, empty_mark } => {
@@ -137,21 +137,21 @@ fn compose(node: &Node, record: &NodeRecord, now: Monotonic, policy: &Policy) ->
                 }
                 if rung.is_forced() && policy.holds(Rule::MarkOnRelist) {
                     let Some(boot) = &boot else { continue };
-                    marks.insert(name.clone(), boot.clone());
+                    set(&mut marks, name, boot);
                 }
                 if *empty_mark && marks.contains_key(name) {
-                    marks.insert(name.clone(), BootId::new(""));
+                    set(&mut marks, name, &BootId::new(""));
                 }
-                list.remove(name);
+                remove(&mut list, name);
                 removals.insert(name.clone());
             }
             Wish::Dropped if !in_use => {
-                list.remove(name);
+                remove(&mut list, name);
             }
             Wish::Marked => {
                 // One of an earlier boot says nothing of this one.
                 if let (Some(boot), Mark::None | Mark::OtherBoot) = (&boot, mark(node, name, &Policy::FULL)) {
-                    marks.insert(name.clone(), boot.clone());
+                    set(&mut marks, name, boot);
                 }
             }
             Wish::Dropped | Wish::Keep => {}
@@ -161,25 +161,60 @@ fn compose(node: &Node, record: &NodeRecord, now: Monotonic, policy: &Policy) ->
         && policy.holds(Rule::MarkOnRelist)
     {
         for name in &record.suspect {
-            marks.entry(name.clone()).or_insert_with(|| boot.clone());
+            add(&mut marks, name, boot.clone());
         }
     }
     let unreadable = matches!(node.in_use_unknown, UnknownMarks::Unreadable(_));
-    let marks_change = marks != before || unreadable;
-    let changes = marks_change || list != node.volumes_attached;
-    Composition { list, marks: marks_change.then_some(marks), removals, changes }
+    let marks_change = unreadable || matches!(marks, Cow::Owned(_));
+    let changes = marks_change || matches!(list, Cow::Owned(_));
+    (changes || !removals.is_empty()).then(|| Composition {
+        list: list.into_owned(),
+        marks: marks_change.then(|| marks.into_owned()),
+        removals,
+        changes,
+    })
+}
+
+/// What a node says of volumes by name, copied at the first change.
+type Draft<'a, T> = Cow<'a, BTreeMap<UniqueVolumeName, T>>;
+
+fn add<T: Clone>(draft: &mut Draft<'_, T>, name: &UniqueVolumeName, value: T) {
+    if !draft.contains_key(name) {
+        draft.to_mut().insert(name.clone(), value);
+    }
+}
+
+fn set<T: Clone + PartialEq>(draft: &mut Draft<'_, T>, name: &UniqueVolumeName, value: &T) {
+    if draft.get(name) != Some(value) {
+        draft.to_mut().insert(name.clone(), value.clone());
+    }
+}
+
+fn remove<T: Clone>(draft: &mut Draft<'_, T>, name: &UniqueVolumeName) {
+    if draft.contains_key(name) {
+        draft.to_mut().remove(name);
+    }
 }
 
 /// The marks that stand. An annotation that cannot be read marks every volume the node may have.
-fn readable_marks(node: &Node, record: &NodeRecord) -> BTreeMap<UniqueVolumeName, BootId> {
+fn readable_marks<'a>(node: &'a Node, record: &NodeRecord) -> Draft<'a, BootId> {
     match &node.in_use_unknown {
-        UnknownMarks::Marks(marks) => marks.clone(),
+        UnknownMarks::Marks(marks) => Cow::Borrowed(marks),
         UnknownMarks::Unreadable(_) => {
-            let Some(boot) = &node.boot_id else { return BTreeMap::new() };
+            let Some(boot) = &node.boot_id else { return Cow::Owned(BTreeMap::new()) };
             let names = node.volumes_attached.keys().chain(record.wishes.keys()).chain(&node.volumes_in_use);
-            names.map(|name| (name.clone(), boot.clone())).collect()
+            Cow::Owned(names.map(|name| (name.clone(), boot.clone())).collect())
         }
     }
+}
+
+/// The node's volumes for which the acknowledgement of a patch is news beside what the Node object says: those it removed,
+/// and those it lists first.
+fn acknowledged_news(record: &NodeRecord, patch: &Patch) -> Vec<VolumeKey> {
+    let known = record.acknowledged.as_ref().map(|known| &known.list);
+    let listed_first = patch.list.keys().filter(|name| known.is_none_or(|known| !known.contains_key(*name)));
+    let names = listed_first.chain(&patch.removals).filter_map(|name| name.volume_key());
+    names.filter(|volume| record.volumes.contains(*volume)).cloned().collect()
 }
 
 /// The patch ended (or may not have). Returns whether the node's volumes are to be looked at.
@@ -193,6 +228,8 @@ pub fn patch_ended(name: &NodeName, ctx: &mut Context, outcome: &Outcome) -> Opt
             ctx.backoff.clear(&BackoffKey::Node(name.clone()));
             record.hung_at = None;
             record.suspect.retain(|name| patch.marks.as_ref().is_some_and(|marks| !marks.contains_key(name)));
+            let news = acknowledged_news(record, &patch);
+            ctx.dirty_volumes.extend(news);
             record.acknowledged = Some(Acknowledged {
                 uid: patch.uid.clone(),
                 resource_version: node.resource_version.clone(),
@@ -202,7 +239,6 @@ pub fn patch_ended(name: &NodeName, ctx: &mut Context, outcome: &Outcome) -> Opt
                 let removal = Removal { uid: patch.uid.clone(), made: patch.made, at: now };
                 record.removed.insert(removed, removal);
             }
-            ctx.dirty_volumes.extend(record.volumes.iter().cloned());
             return Some((**node).clone());
         }
         CallResult::NotSent => {}
@@ -299,9 +335,9 @@ fn live_reads(name: &NodeName, ctx: &mut Context) {
 pub fn live_ended(name: &NodeName, ctx: &mut Context, outcome: Outcome) -> Option<Node> {
     let record = ctx.nodes.entry(name.clone()).or_default();
     ctx.dirty_nodes.insert(name.clone());
-    ctx.dirty_volumes.extend(record.volumes.iter().cloned());
     let began = outcome.began.monotonic;
     let live = record.live.as_mut()?;
+    ctx.dirty_volumes.append(&mut live.asked_by);
     if live.get == Some(outcome.id) {
         live.get = None;
     }

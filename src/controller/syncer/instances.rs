@@ -64,6 +64,11 @@ impl Instances {
         self.known.entry(instance.clone()).or_default()
     }
 
+    /// Whether device names of the instance are kept for volumes that may still be mounted under them.
+    pub fn has_blocked_names(&self, instance: &InstanceId) -> bool {
+        self.known.get(instance).is_some_and(|record| record.devices.blocked().next().is_some())
+    }
+
     /// Whether a name can be chosen now; asks EC2 if not.
     pub fn ready(&mut self, instance: &InstanceId, now: Monotonic) -> Readiness {
         let record = self.known.entry(instance.clone()).or_default();
