@@ -57,8 +57,7 @@ impl VolumeAttachment {
 
     /// Whether the attacher's finalizer of its driver is on it.
     pub fn has_attacher_finalizer(&self) -> bool {
-        let finalizer = self.driver.attacher_finalizer();
-        self.finalizers.iter().any(|f| *f == finalizer)
+        self.finalizers.iter().any(|finalizer| self.driver.is_attacher_finalizer(finalizer))
     }
 }
 

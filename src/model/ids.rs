@@ -182,6 +182,8 @@ impl ResourceVersion {
 
 /// The name the EBS CSI driver registers under.
 pub const EBS_DRIVER: &str = "ebs.csi.aws.com";
+/// What [`DriverName::attacher_finalizer`] makes of it.
+const EBS_ATTACHER_FINALIZER: &str = "external-attacher/ebs-csi-aws-com";
 
 impl DriverName {
     /// `ebs.csi.aws.com`.
@@ -192,6 +194,11 @@ impl DriverName {
     /// Whether this is the EBS driver, whose attachments attachd makes itself.
     pub fn is_ebs(&self) -> bool {
         self.0 == EBS_DRIVER
+    }
+
+    /// Whether this is [`Self::attacher_finalizer`].
+    pub fn is_attacher_finalizer(&self, finalizer: &str) -> bool {
+        if self.is_ebs() { finalizer == EBS_ATTACHER_FINALIZER } else { finalizer == self.attacher_finalizer() }
     }
 
     /// The finalizer of csi-attacher for this driver, as external-attacher forms it: every character outside
