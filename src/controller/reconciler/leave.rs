@@ -104,8 +104,12 @@ fn wish(slot: &mut Slot, work: &mut Work<'_>) {
             }
             slot.block(reason, now);
             if work.id.is_some() && !work.ctx.desired.wants(work.key).is_empty() {
-                // Somebody waits for it: EC2 may end the attachment by itself (a person, a terminated instance).
-                work.poll();
+                // Somebody waits for it, and the attachment may end otherwise. Of a sound machine only a person takes it;
+                // that the machine is sound no more is told by its state (rule 18).
+                match work.machine(slot) {
+                    Machine::Running => work.poll_slowly(),
+                    _ => work.poll(),
+                }
             }
             return report_wait(slot, work);
         }

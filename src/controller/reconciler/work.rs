@@ -30,6 +30,8 @@ use crate::model::volume::{AttachmentReading, AttachmentState, VolumeState};
 pub const ENDS_REMEMBERED: Duration = Duration::from_secs(600);
 /// A volume of a machine that is on its way out is read this often: EC2 takes it off any moment.
 const ENDING_IS_READ_EVERY: Duration = Duration::from_secs(1);
+/// A volume in use on a sound machine while it is wanted elsewhere is read this often: only a person takes it off there.
+const UNEXPECTED_IS_READ_EVERY: Duration = Duration::from_secs(15);
 
 /// Tags that speak against a volume are read again after this.
 const TAGS_AGAIN: Duration = Duration::from_secs(60);
@@ -196,6 +198,13 @@ impl Work<'_> {
             _ => Duration::from_secs(15),
         };
         self.ctx.want_read(self.key, began + interval);
+    }
+
+    /// Wants a read now and then, of what only a person would change.
+    pub fn poll_slowly(&mut self) {
+        let now = self.now().monotonic;
+        let at = self.volume.readings.began().map_or(now, |began| began + UNEXPECTED_IS_READ_EVERY);
+        self.ctx.want_read(self.key, at);
     }
 
     /// Wants a read soon: the volume is on a machine that is on its way out.
