@@ -30,8 +30,8 @@ pub struct Config {
     pub lease: LeaseConfig,
     /// `log.…`
     pub log: LogConfig,
-    /// What the core is told: `roles`, `forceDetach`, `unmountTimeout`, `unknownAttachments`, `volumeGuard` and the
-    /// budgets.
+    /// What the core is told: `roles`, `forceDetach`, `unmountTimeout`, `unknownAttachments`, `volumeGuard`,
+    /// `sweepPeriod`, `instancePeriod` and the budgets.
     pub settings: Settings,
 }
 
@@ -204,6 +204,16 @@ const KEYS: &[Key] = &[
         },
     },
     Key {
+        path: "ec2.sweepPerSecond",
+        allowed: RATE,
+        set: |config, given| {
+            rate(given).map(|rate| {
+                config.settings.ec2_sweep.per_second = rate;
+                config.settings.ec2_sweep.burst = (rate / 5.0).ceil().max(1.0) as u32;
+            })
+        },
+    },
+    Key {
         path: "api.writesBurst",
         allowed: WHOLE,
         set: |config, given| whole(given).map(|burst| config.settings.api_writes.burst = burst),
@@ -279,6 +289,16 @@ const KEYS: &[Key] = &[
             });
             Ok(())
         },
+    },
+    Key {
+        path: "sweepPeriod",
+        allowed: "a duration from 1s to 24h, such as 60s",
+        set: |config, given| duration(given).map(|period| config.settings.sweep_period = period),
+    },
+    Key {
+        path: "instancePeriod",
+        allowed: "a duration from 1s to 24h, such as 5s",
+        set: |config, given| duration(given).map(|period| config.settings.instance_period = period),
     },
     Key {
         path: "log.format",

@@ -41,6 +41,7 @@ ec2:
   mutatingBurst: 500
   mutatingPerSecond: 50
   describePerSecond: 7.5
+  sweepPerSecond: 20
 api: {writesBurst: 200, writesPerSecond: 100}
 listen: '[::]:8080'
 lease: {namespace: storage, identity: host-1_a}
@@ -49,6 +50,8 @@ forceDetach: always
 unmountTimeout: 1h 30m
 unknownAttachments: detach
 volumeGuard: {clusterName: blue, requireTag: attachd=allow}
+sweepPeriod: 2m
+instancePeriod: 10s
 log: {format: json, level: 'warn,attachd::daemon=debug'}
 ",
     )
@@ -58,6 +61,7 @@ log: {format: json, level: 'warn,attachd::daemon=debug'}
     assert_eq!(config.ec2.region.as_deref(), Some("eu-central-1"));
     assert_eq!((config.settings.ec2_mutating.burst, config.settings.ec2_mutating.per_second), (500, 50.0));
     assert_eq!((config.settings.ec2_describe.burst, config.settings.ec2_describe.per_second), (15, 7.5));
+    assert_eq!((config.settings.ec2_sweep.burst, config.settings.ec2_sweep.per_second), (4, 20.0));
     assert_eq!((config.settings.api_writes.burst, config.settings.api_writes.per_second), (200, 100.0));
     assert_eq!(config.listen, "[::]:8080".parse().unwrap());
     assert_eq!(config.lease, LeaseConfig { namespace: "storage".to_owned(), identity: Some("host-1_a".to_owned()) });
@@ -68,6 +72,8 @@ log: {format: json, level: 'warn,attachd::daemon=debug'}
     let guard = &config.settings.volume_guard;
     assert_eq!(guard.cluster_name.as_deref(), Some("blue"));
     assert_eq!(guard.require_tag, Some(("attachd".into(), Some("allow".into()))));
+    assert_eq!(config.settings.sweep_period, Duration::from_secs(120));
+    assert_eq!(config.settings.instance_period, Duration::from_secs(10));
     assert_eq!(config.log, LogConfig { format: LogFormat::Json, level: "warn,attachd::daemon=debug".to_owned() });
 }
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use super::actual::readings::{Sight, attachment_on};
+use super::actual::readings::{Absorbed, Sight, attachment_on};
 use super::backoff::Pace;
 use super::context::{BackoffKey, Operation};
 use super::event::{Object, WatchEvent};
@@ -14,10 +14,10 @@ use super::outbox::Pending;
 use super::reconciler::outcome as slot_outcome;
 use super::report::node_status;
 use super::store::Store;
+use super::syncer::{AskedBy, Sighting};
 use super::volume_guard;
-use crate::model::ids::{AttachmentKey, AwsVolumeId, InstanceId, VolumeKey};
+use crate::model::ids::{AttachmentKey, InstanceId, VolumeKey};
 use crate::model::outcome::{Answer, CallResult, Outcome};
-use crate::model::time::Monotonic;
 use crate::model::volume::AttachmentState;
 
 /// Takes in the outcome of a command.
@@ -55,8 +55,8 @@ pub fn absorb(store: &mut Store, outcome: Outcome) {
             }
         }
         Pending::Volumes => {
-            for (id, sight, began) in store.ctx.syncer.absorb_volumes(outcome) {
-                absorb_sight(store, &id, sight, began);
+            for sighting in store.ctx.syncer.absorb_volumes(outcome) {
+                absorb_sighting(store, sighting);
             }
         }
         Pending::InstanceStates => {
@@ -136,16 +136,29 @@ fn persistent_volume_written(store: &mut Store, volume: VolumeKey, outcome: Outc
     }
 }
 
-/// Device tables learn from every read; the volume is looked at.
-fn absorb_sight(store: &mut Store, id: &AwsVolumeId, mut sight: Sight, began: Monotonic) {
+/// Device tables learn from what a read shows, and the volume is looked at; neither, when a sweep shows what is known
+/// already and nobody waits for it.
+fn absorb_sighting(store: &mut Store, sighting: Sighting) {
+    let Sighting { id, mut sight, began, by } = sighting;
     if let Sight::Seen(volume) = &mut sight {
         volume_guard::keep_needed(&mut volume.tags, &store.ctx.settings.volume_guard);
     }
+    let id = &id;
     let key = VolumeKey::ebs(id);
-    store.ctx.dirty_volumes.insert(key.clone());
-    let volume = store.volumes.entry(key).or_default();
+    if !store.volumes.contains_key(&key) {
+        // Nothing is kept of a volume that nobody wants and that is attached nowhere.
+        let is_attached = matches!(&sight, Sight::Seen(volume) if !volume.attachments.is_empty());
+        if !is_attached || !store.ctx.syncer.has_place(id) {
+            return;
+        }
+    }
+    let volume = store.volumes.entry(key.clone()).or_default();
     let before = volume.readings.last_seen().map(|seen| seen.attachments.clone()).unwrap_or_default();
-    volume.readings.absorb(sight, began, &store.ctx.policy);
+    let absorbed = volume.readings.absorb(sight, began, &store.ctx.policy);
+    if by == AskedBy::Sweep && absorbed != Absorbed::IsNews {
+        return;
+    }
+    store.ctx.dirty_volumes.insert(key);
     let seen = volume.readings.last_seen();
     let instances = &mut store.ctx.syncer.instances;
     for attachment in seen.into_iter().flat_map(|seen| &seen.attachments) {

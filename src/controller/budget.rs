@@ -31,6 +31,8 @@ const EVENTS: BucketSize = BucketSize { burst: 25, per_second: 5.0 };
 const LEAST_SHARE: f64 = 1.0 / 16.0;
 /// What success adds to the share of the configured rate, once per [`BETWEEN_STEPS`].
 const SHARE_STEP: f64 = 0.05;
+/// So many such steps at most after a while without an answer.
+const STEPS_AT_ONCE: u64 = 5;
 /// Answers of one burst are one piece of news: the rate changes once in this time.
 const BETWEEN_STEPS: Duration = Duration::from_secs(2);
 /// The time cell starts late, so that a limiter can be made that began a moment ago.
@@ -41,8 +43,10 @@ const CELL_OFFSET: Duration = Duration::from_secs(24 * 3600);
 pub enum BucketKind {
     /// AttachVolume, DetachVolume (and whatever else changes EC2).
     Mutating,
-    /// Describe calls.
+    /// Describe calls that operations wait for.
     Poll,
+    /// Describe calls of sweeps.
+    Sweep,
     /// Writes to and live reads of the API server.
     Api,
     /// Events.
@@ -51,13 +55,14 @@ pub enum BucketKind {
 
 impl BucketKind {
     /// Every bucket.
-    pub const ALL: [Self; 4] = [Self::Mutating, Self::Poll, Self::Api, Self::Event];
+    pub const ALL: [Self; 5] = [Self::Mutating, Self::Poll, Self::Sweep, Self::Api, Self::Event];
 
     /// The bucket a class is paid from.
     pub fn of(class: BudgetClass) -> Self {
         match class {
             BudgetClass::Frees | BudgetClass::Attach | BudgetClass::Detach => Self::Mutating,
             BudgetClass::Poll => Self::Poll,
+            BudgetClass::Sweep => Self::Sweep,
             BudgetClass::Write | BudgetClass::LiveRead => Self::Api,
             BudgetClass::Event => Self::Event,
         }
@@ -68,7 +73,7 @@ impl BucketKind {
 #[derive(Debug)]
 pub struct Budget {
     cell: TimeCell,
-    buckets: [Bucket; 4],
+    buckets: [Bucket; 5],
 }
 
 impl Budget {
@@ -77,7 +82,8 @@ impl Budget {
         let cell = TimeCell::default();
         cell.set(CELL_OFFSET);
         let bucket = |size| Bucket::new(size, &cell);
-        let buckets = [settings.ec2_mutating, settings.ec2_describe, settings.api_writes, EVENTS].map(bucket);
+        let sizes = [settings.ec2_mutating, settings.ec2_describe, settings.ec2_sweep, settings.api_writes, EVENTS];
+        let buckets = sizes.map(bucket);
         Self { buckets, cell }
     }
 
@@ -108,10 +114,19 @@ impl Budget {
     }
 
     /// A call of the class was throttled: the bucket is empty whatever we counted, others draw on it too. Halves the
-    /// rate, once for all answers of a burst.
+    /// rate, once for all answers of a burst. To EC2, polls and sweeps are one kind of call: a throttled poll slows
+    /// sweeps as well, for somebody waits for polls.
     pub fn throttled(&mut self, class: BudgetClass) {
         let cell = self.cell.clone();
         self.bucket_mut(class).throttled(&cell);
+        if class == BudgetClass::Poll {
+            self.bucket_mut(BudgetClass::Sweep).throttled(&cell);
+        }
+    }
+
+    /// What throttles left of the configured rate of the class, at most 1.
+    pub fn share(&self, class: BudgetClass) -> f64 {
+        self.bucket(class).share
     }
 
     /// A call of the class was not throttled: the rate grows back a step, not above what is configured.
@@ -227,7 +242,10 @@ impl Bucket {
         if self.share >= 1.0 || !self.may_step(cell.get()) {
             return;
         }
-        self.share = (self.share + SHARE_STEP).min(1.0);
+        // Calls that come seldom, as those of a small sweep do, need not take hours to grow it back.
+        let since = self.changed_at.map_or(0, |at| cell.get().saturating_sub(at));
+        let steps = (since / Nanos::from(BETWEEN_STEPS).as_u64()).clamp(1, STEPS_AT_ONCE);
+        self.share = (self.share + SHARE_STEP * steps as f64).min(1.0);
         self.changed_at = Some(cell.get());
         let old_period = u128::from(self.period);
         self.period = period(self.size.per_second * self.share);

@@ -41,8 +41,10 @@ pub enum BudgetClass {
     Attach,
     /// DetachVolume that nothing waits for.
     Detach,
-    /// Describe calls of EC2.
+    /// Describe calls of EC2 that an operation waits for.
     Poll,
+    /// Describe calls of sweeps.
+    Sweep,
     /// Writes to the API server.
     Write,
     /// Live reads of the API server before an irreversible step.

@@ -16,7 +16,7 @@ use super::leadership::{Leadership, Permit};
 use super::notes::Notes;
 use super::outbox::{Outbox, Target};
 use super::policy::{Policy, Rule, Settings};
-use super::status::ForcedReason;
+use super::status::{Disagreement, ForcedReason};
 use super::syncer::Syncer;
 use super::timer::{TimerKey, Timers};
 use crate::model::ids::{InstanceId, NodeName, UniqueVolumeName, VolumeKey};
@@ -55,6 +55,8 @@ pub struct Context {
     pub notes: Notes,
     /// Detaches by rungs (c) and (d) so far.
     pub forced_detaches: BTreeMap<ForcedReason, u64>,
+    /// Reads of EC2 that disagreed with what was believed, so far.
+    pub disagreements: BTreeMap<Disagreement, u64>,
     /// Whether the watches of nodes, CSINodes and VolumeAttachments have synced.
     pub actual_synced: bool,
     /// Volumes to be looked at.
@@ -179,6 +181,15 @@ impl Context {
     /// Whether a PersistentVolume of the volume is being written.
     pub fn has_persistent_volume_write(&self, key: &VolumeKey) -> bool {
         self.persistent_volume_writes.contains(key)
+    }
+
+    /// When the next call of a sweep may be made. Before every watch has synced there is none: what is pending is not
+    /// known yet, and comes first.
+    pub fn next_sweep_due(&self) -> Option<Monotonic> {
+        if !self.is_synced() || self.leading_since.is_none() {
+            return None;
+        }
+        self.syncer.next_sweep_due(self.outbox.budget.share(BudgetClass::Sweep))
     }
 
     /// Wants a read of an EBS volume that begins not before `at`.

@@ -144,6 +144,8 @@ pub fn leading_began(store: &mut Store) {
     for slot in store.volumes.values_mut().flat_map(|volume| volume.slots.values_mut()) {
         slot.inherited_until = until.filter(|_| slot.object.as_ref().is_none_or(reconciler::may_have_calls));
     }
+    let now = store.ctx.now.monotonic;
+    store.ctx.syncer.lease_got(now);
     everything_known(store);
 }
 

@@ -34,7 +34,9 @@ mod volume_guard;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::model::ids::VolumeKey;
 use crate::model::time::{Monotonic, Now};
+use actual::volume::Volume;
 use backoff::Backoff;
 use budget::Budget;
 use command::{BudgetClass, Call, Command, KubernetesCall};
@@ -49,6 +51,7 @@ use report::node_status;
 use status::Status;
 use store::Store;
 use syncer::states::StateCall;
+use syncer::sweep::Place;
 use syncer::{Read, Syncer};
 use timer::{TimerKey, Timers};
 
@@ -76,6 +79,7 @@ impl Controller {
             now: Now::default(),
             desired: DesiredStateOfWorld::new(policy.clone()),
             outbox: Outbox::new(Budget::new(&settings)),
+            syncer: Syncer::new(settings.sweep_period),
             settings,
             policy,
             leadership: Leadership::default(),
@@ -83,11 +87,11 @@ impl Controller {
             nodes: BTreeMap::new(),
             node_of_instance: BTreeMap::new(),
             persistent_volume_writes: BTreeSet::new(),
-            syncer: Syncer::default(),
             timers: Timers::default(),
             backoff: Backoff::new(),
             notes: Notes::default(),
             forced_detaches: BTreeMap::new(),
+            disagreements: BTreeMap::new(),
             actual_synced: false,
             dirty_volumes: BTreeSet::new(),
             dirty_nodes: BTreeSet::new(),
@@ -190,6 +194,7 @@ impl Controller {
             if let Some(key) = self.store.ctx.dirty_volumes.pop_first() {
                 let volume = self.store.volumes.entry(key.clone()).or_default();
                 reconciler::reconcile(&key, volume, &mut self.store.ctx);
+                place_in_sweep(&key, volume, &mut self.store.ctx);
                 if volume.is_forgettable() {
                     self.store.volumes.remove(&key);
                 }
@@ -210,6 +215,9 @@ impl Controller {
             if ctx.syncer.next_due(ctx.settings.instance_period).is_some_and(|due| due <= now) {
                 ctx.outbox.ask(BudgetClass::Poll, Target::Describe, now);
             }
+            if ctx.next_sweep_due().is_some_and(|due| due <= now) {
+                ctx.outbox.ask(BudgetClass::Sweep, Target::Sweep, now);
+            }
             if ctx.notes.is_waiting() {
                 ctx.outbox.ask(BudgetClass::Event, Target::Event, now);
             }
@@ -229,6 +237,10 @@ impl Controller {
             Target::Describe => {
                 ctx.outbox.use_turn();
                 self.describe();
+            }
+            Target::Sweep => {
+                ctx.outbox.use_turn();
+                self.sweep();
             }
             Target::Event => {
                 ctx.outbox.use_turn();
@@ -269,6 +281,15 @@ impl Controller {
         }
     }
 
+    fn sweep(&mut self) {
+        let ctx = &mut self.store.ctx;
+        let (term, share) = (ctx.term(), ctx.outbox.budget.share(BudgetClass::Sweep));
+        if let Some((call, ticket)) = ctx.syncer.next_sweep(share, ctx.now.monotonic) {
+            let id = ctx.outbox.push_read(BudgetClass::Sweep, term, Call::Ec2(call), Pending::Volumes);
+            ctx.syncer.sent_volumes(id, ticket);
+        }
+    }
+
     /// Everything that waits, and why.
     pub fn waiting(&self) -> Vec<explain::Waiting> {
         explain::waiting(&self.store)
@@ -293,6 +314,17 @@ impl Controller {
         // One that is due already has asked for its turn: the budget says when that comes.
         let due = ctx.syncer.next_due(ctx.settings.instance_period);
         let read = due.filter(|at| *at > ctx.now.monotonic).map(|at| Wake { at, why: "describe" });
-        [timer, turn, read].into_iter().flatten().min_by_key(|wake| wake.at)
+        let sweep = ctx.next_sweep_due().filter(|at| *at > ctx.now.monotonic).map(|at| Wake { at, why: "sweep" });
+        [timer, turn, read, sweep].into_iter().flatten().min_by_key(|wake| wake.at)
     }
+}
+
+/// Tells the sweep where the volume belongs, after everything that could change it.
+fn place_in_sweep(key: &VolumeKey, volume: &Volume, ctx: &mut Context) {
+    let Some(id) = key.aws_volume_id() else { return };
+    let place = match volume.slots.keys().next() {
+        Some(node) => Some(Place::On(node.clone())),
+        None => ctx.desired.persistent_volumes_of(key).next().map(|_| Place::Loose),
+    };
+    ctx.syncer.place(&id, place, ctx.now.monotonic);
 }

@@ -28,6 +28,8 @@ pub enum Target {
     LiveReads(NodeName),
     /// The next describe call.
     Describe,
+    /// The next call of a sweep.
+    Sweep,
     /// The next event.
     Event,
 }

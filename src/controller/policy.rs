@@ -35,8 +35,10 @@ pub struct Settings {
     pub volume_guard: VolumeGuard,
     /// Mutating EC2 calls: AttachVolume, DetachVolume, ModifyVolume share one bucket.
     pub ec2_mutating: Bucket,
-    /// Describe calls per second, at most (the poll interval follows from it).
+    /// Describe calls that operations wait for, at most (the poll interval follows from it).
     pub ec2_describe: Bucket,
+    /// Describe calls of sweeps, at most: beside the others, so that neither starves the other.
+    pub ec2_sweep: Bucket,
     /// Writes to the API server, Events excepted.
     pub api_writes: Bucket,
 }
@@ -68,6 +70,8 @@ impl Default for Settings {
             ec2_mutating: Bucket { burst: 48, per_second: 5.0 },
             // A tenth of EC2's 20/s: the rest belongs to the others in the account.
             ec2_describe: Bucket { burst: 4, per_second: 2.0 },
+            // 100,000 volumes in a minute are 8.4/s. Sweeps are spread evenly and need hardly any burst.
+            ec2_sweep: Bucket { burst: 2, per_second: 10.0 },
             // Five writes move a volume: with this EC2's rate is the limit, and 1,000 volumes that EC2 would let move at
             // once take about a minute.
             api_writes: Bucket { burst: 100, per_second: 100.0 },

@@ -105,7 +105,11 @@ impl<K: Ord + Clone> Queue<K> {
         match class {
             BudgetClass::Detach => self.since_detach = 0,
             BudgetClass::Frees | BudgetClass::Attach => self.since_detach = self.since_detach.saturating_add(1),
-            BudgetClass::Poll | BudgetClass::Write | BudgetClass::LiveRead | BudgetClass::Event => {}
+            BudgetClass::Poll
+            | BudgetClass::Sweep
+            | BudgetClass::Write
+            | BudgetClass::LiveRead
+            | BudgetClass::Event => {}
         }
         let (_, key) = self.waiting.get(&class)?.first_key_value()?;
         let key = key.clone();
@@ -135,7 +139,12 @@ impl<K: Ord + Clone> Queue<K> {
 /// How many classes of its bucket come before this one.
 fn rank(class: BudgetClass) -> u32 {
     match class {
-        BudgetClass::Frees | BudgetClass::Poll | BudgetClass::Write | BudgetClass::LiveRead | BudgetClass::Event => 0,
+        BudgetClass::Frees
+        | BudgetClass::Poll
+        | BudgetClass::Sweep
+        | BudgetClass::Write
+        | BudgetClass::LiveRead
+        | BudgetClass::Event => 0,
         BudgetClass::Attach => 1,
         BudgetClass::Detach => 2,
     }

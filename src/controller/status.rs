@@ -24,7 +24,16 @@ pub struct Status {
     pub budgets: BTreeMap<BucketKind, BudgetLevel>,
     /// Detaches without the node's word that the volume is not in use, since the start of the process.
     pub forced_detaches: BTreeMap<ForcedReason, u64>,
-    /// So many instances are absent from EC2's answers at once that no absence counts: the wrong region, account or role
+    /// Reads of EC2 that disagreed with what was believed, since the start of the process.
+    pub disagreements: BTreeMap<Disagreement, u64>,
+    /// Attachments that EC2 shows and nothing here explains.
+    pub foreign_attachments: u64,
+    /// How long ago the attached volume was read whose last read is the oldest; one that was not read since the lease was
+    /// got counts from there. `None` while nothing is attached.
+    pub sweep_age: Option<Duration>,
+    /// How long the last whole sweep over the attachments took: longer than the sweep period when EC2 throttles.
+    pub sweep_duration: Option<Duration>,
+    /// So many instances or volumes are absent from EC2's answers at once that no absence counts: the wrong region, account or role
     /// looks like that (rule 17).
     pub mass_absence: bool,
     /// Pods that name a volume that cannot be told.
@@ -74,4 +83,18 @@ pub enum ForcedReason {
     Timeout,
     /// The node carries the taint `node.kubernetes.io/out-of-service`, rung (c).
     OutOfService,
+}
+
+/// How a read of EC2 can disagree with what was believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Disagreement {
+    /// A volume that was attached is not, and nothing here detached it.
+    SilentDetach,
+    /// A volume is attached in a way that nothing here explains.
+    ForeignAttachment,
+}
+
+impl Disagreement {
+    /// Every way.
+    pub const ALL: [Self; 2] = [Self::SilentDetach, Self::ForeignAttachment];
 }

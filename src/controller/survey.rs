@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::actual::slot::Slot;
+use super::actual::volume::{Reported, Volume};
 use super::budget::BucketKind;
 use super::command::BudgetClass;
 use super::status::{BudgetLevel, Direction, Pending, Status, VolumeCounts};
@@ -23,7 +24,9 @@ pub fn survey(store: &Store, now: Now) -> Status {
         // Shown at zero too: a line that comes and goes is one no alert can rely on.
         volumes: [(DriverName::ebs(), VolumeCounts::default())].into(),
         forced_detaches: ctx.forced_detaches.clone(),
-        mass_absence: ctx.syncer.states.is_mass_absence(),
+        disagreements: ctx.disagreements.clone(),
+        sweep_duration: ctx.syncer.last_sweep(),
+        mass_absence: ctx.syncer.states.is_mass_absence() || ctx.syncer.is_mass_absence(now.monotonic),
         unresolved_pods: ctx.desired.standing_problems().count() as u64,
         ..Status::default()
     };
@@ -39,6 +42,11 @@ pub fn survey(store: &Store, now: Now) -> Status {
     }
     for (key, volume) in &store.volumes {
         let wanting = wanting_nodes(store, key);
+        status.foreign_attachments +=
+            volume.foreign.values().filter(|reported| **reported == Reported::Yes).count() as u64;
+        if key.driver.is_ebs() && volume.slots.values().any(|slot| slot.confirmed.is_some() || says_attached(slot)) {
+            status.sweep_age = status.sweep_age.max(read_age(store, volume, now));
+        }
         for (node, slot) in &volume.slots {
             if slot.confirmed.is_some() || says_attached(slot) {
                 status.volumes.entry(key.driver.clone()).or_default().actual += 1;
@@ -49,6 +57,12 @@ pub fn survey(store: &Store, now: Now) -> Status {
         }
     }
     status
+}
+
+/// How long ago the volume was read; `None` without a lease.
+fn read_age(store: &Store, volume: &Volume, now: Now) -> Option<Duration> {
+    let since = store.ctx.leading_since?.monotonic;
+    Some(now.monotonic.saturating_since(volume.readings.last_read().map_or(since, |read| read.max(since))))
 }
 
 /// The nodes that want the volume, each with the time its first pod was bound.
@@ -87,6 +101,7 @@ fn level(store: &Store, kind: BucketKind) -> BudgetLevel {
     let class = match kind {
         BucketKind::Mutating => BudgetClass::Attach,
         BucketKind::Poll => BudgetClass::Poll,
+        BucketKind::Sweep => BudgetClass::Sweep,
         BucketKind::Api => BudgetClass::Write,
         BucketKind::Event => BudgetClass::Event,
     };

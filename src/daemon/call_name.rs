@@ -159,6 +159,7 @@ pub fn class_name(class: BudgetClass) -> &'static str {
         BudgetClass::Attach => "attach",
         BudgetClass::Detach => "detach",
         BudgetClass::Poll => "poll",
+        BudgetClass::Sweep => "sweep",
         BudgetClass::Write => "write",
         BudgetClass::LiveRead => "live-read",
         BudgetClass::Event => "event",

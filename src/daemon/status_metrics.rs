@@ -4,13 +4,14 @@
 //! was none in time: an old figure would look like a new one.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
 use crate::controller::budget::BucketKind;
-use crate::controller::status::{BudgetLevel, Direction, ForcedReason, Pending, Status};
+use crate::controller::status::{BudgetLevel, Direction, Disagreement, ForcedReason, Pending, Status};
 
 /// Shows the last answer of the core.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +21,9 @@ pub(super) struct StatusCollector {
 
 /// The lines of one metric: labels and value.
 type Lines = Vec<(Vec<(&'static str, String)>, f64)>;
+
+/// Name, help, type and lines.
+type Metric = (&'static str, &'static str, MetricType, Lines);
 
 impl StatusCollector {
     /// The answer; `None`: there was none in time.
@@ -32,20 +36,24 @@ impl Collector for StatusCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(status) = shown.as_ref() else { return Ok(()) };
-        for (name, help, metric_type, lines) in metrics_of(status) {
+        for (name, help, metric_type, lines) in metrics_of(status).into_iter().chain(reads_of(status)) {
             if lines.is_empty() {
                 continue;
             }
             let mut metric = encoder.encode_descriptor(name, help, None, metric_type)?;
             for (labels, value) in lines {
-                metric.encode_family(&labels)?.encode_gauge(&value)?;
+                let mut line = metric.encode_family(&labels)?;
+                match metric_type {
+                    MetricType::Counter => line.encode_counter::<NoLabelSet, _, f64>(&value, None)?,
+                    _ => line.encode_gauge(&value)?,
+                }
             }
         }
         Ok(())
     }
 }
 
-fn metrics_of(status: &Status) -> [(&'static str, &'static str, MetricType, Lines); 10] {
+fn metrics_of(status: &Status) -> [Metric; 10] {
     let pending = |value: fn(&Pending) -> f64| -> Lines {
         let line =
             |(direction, pending): (&Direction, &Pending)| (vec![("operation", operation(*direction))], value(pending));
@@ -114,6 +122,36 @@ fn metrics_of(status: &Status) -> [(&'static str, &'static str, MetricType, Line
     ]
 }
 
+/// How fresh EC2's answers are, and what they taught.
+fn reads_of(status: &Status) -> [Metric; 4] {
+    [
+        (
+            "attachd_sweep_age_seconds",
+            "How long ago the attached volume was read from EC2 whose last read is the oldest",
+            MetricType::Gauge,
+            seconds(status.sweep_age),
+        ),
+        (
+            "attachd_sweep_duration_seconds",
+            "How long the last whole sweep over the attachments took; longer than sweepPeriod when EC2 throttles",
+            MetricType::Gauge,
+            seconds(status.sweep_duration),
+        ),
+        (
+            "attachd_disagreements",
+            "Reads of EC2 that disagreed with what was believed",
+            MetricType::Counter,
+            disagreements(status),
+        ),
+        (
+            "attachd_foreign_attachments",
+            "Attachments of this cluster's volumes that nothing here explains",
+            MetricType::Gauge,
+            vec![(Vec::new(), status.foreign_attachments as f64)],
+        ),
+    ]
+}
+
 fn total_volumes(status: &Status) -> Lines {
     let lines = status.volumes.iter().flat_map(|(driver, counts)| {
         let plugin = format!("kubernetes.io/csi:{driver}");
@@ -132,6 +170,24 @@ fn forced_detaches(status: &Status) -> Lines {
             (vec![("reason", name.to_owned())], count as f64)
         })
         .collect()
+}
+
+/// Every kind always, as with forced detaches.
+fn disagreements(status: &Status) -> Lines {
+    Disagreement::ALL
+        .into_iter()
+        .map(|kind| {
+            let name = match kind {
+                Disagreement::SilentDetach => "silent_detach",
+                Disagreement::ForeignAttachment => "foreign_attachment",
+            };
+            (vec![("kind", name.to_owned())], status.disagreements.get(&kind).copied().unwrap_or(0) as f64)
+        })
+        .collect()
+}
+
+fn seconds(time: Option<Duration>) -> Lines {
+    time.map(|time| (Vec::new(), time.as_secs_f64())).into_iter().collect()
 }
 
 fn blocked(status: &Status) -> Lines {
@@ -153,6 +209,7 @@ fn bucket(kind: BucketKind) -> String {
     match kind {
         BucketKind::Mutating => "ec2_mutating",
         BucketKind::Poll => "ec2_describe",
+        BucketKind::Sweep => "ec2_sweep",
         BucketKind::Api => "api",
         BucketKind::Event => "event",
     }
@@ -161,8 +218,6 @@ fn bucket(kind: BucketKind) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use prometheus_client::encoding::prometheus_text;
     use prometheus_client::registry::Registry;
 
@@ -199,6 +254,11 @@ mod tests {
                 "attachd_mass_absence 0.0",
                 "# TYPE attachd_unresolved_pods gauge",
                 "attachd_unresolved_pods 0.0",
+                "# TYPE attachd_disagreements counter",
+                r#"attachd_disagreements_total{kind="silent_detach"} 0.0"#,
+                r#"attachd_disagreements_total{kind="foreign_attachment"} 0.0"#,
+                "# TYPE attachd_foreign_attachments gauge",
+                "attachd_foreign_attachments 0.0",
             ]
         );
     }
@@ -210,6 +270,8 @@ mod tests {
             pending: [(Direction::Detach, Pending { count: 3, oldest })].into(),
             blocked: [((Direction::Detach, "InUse"), 2)].into(),
             budgets: [(BucketKind::Mutating, BudgetLevel { tokens: 7.5, per_second: 2.5 })].into(),
+            sweep_age: Some(Duration::from_millis(61_500)),
+            sweep_duration: Some(oldest),
             ..Status::default()
         };
         let lines = lines(Some(status));
@@ -217,6 +279,8 @@ mod tests {
             r#"attachd_pending_operations{operation="detach"} 3.0"#,
             r#"attachd_oldest_pending_operation_age_seconds{operation="detach"} 60.0"#,
             r#"attachd_blocked_operations{operation="detach",reason="InUse"} 2.0"#,
+            "attachd_sweep_age_seconds 61.5",
+            "attachd_sweep_duration_seconds 60.0",
             r#"attachd_budget_tokens{bucket="ec2_mutating"} 7.5"#,
             r#"attachd_budget_tokens_per_second{bucket="ec2_mutating"} 2.5"#,
         ] {

@@ -53,8 +53,13 @@ fn instance(index: usize) -> InstanceId {
 impl Bench {
     fn new(count: usize) -> Self {
         let plenty = Bucket { burst: 1_000_000, per_second: 1_000_000.0 };
-        let settings =
-            Settings { ec2_mutating: plenty, ec2_describe: plenty, api_writes: plenty, ..Settings::default() };
+        let settings = Settings {
+            ec2_mutating: plenty,
+            ec2_describe: plenty,
+            ec2_sweep: plenty,
+            api_writes: plenty,
+            ..Settings::default()
+        };
         let options = Ec2Options { throttling: Throttling::Off, ..Ec2Options::default() };
         let now = Now { monotonic: Monotonic::new(Duration::from_secs(1)), wall: Wall::from_millis(1_900_000_000_000) };
         let mut bench = Self {

@@ -31,6 +31,17 @@ pub enum Sight {
     Missing,
 }
 
+/// What a read added to what was known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Absorbed {
+    /// It shows what the newest one showed.
+    Agrees,
+    /// It shows something else, or is the first that counts.
+    IsNews,
+    /// It is older than what is known, or than a call that ended since.
+    TooOld,
+}
+
 /// The reads of one volume that count, as a run of agreeing ones.
 #[derive(Debug, Default)]
 pub struct Readings {
@@ -46,13 +57,14 @@ pub struct Readings {
 
 impl Readings {
     /// Takes one answer of a request that began at `began`.
-    pub fn absorb(&mut self, sight: Sight, began: Monotonic, policy: &Policy) {
+    pub fn absorb(&mut self, sight: Sight, began: Monotonic, policy: &Policy) -> Absorbed {
         let too_old = self.barrier > Monotonic::ZERO && began <= self.barrier && policy.holds(Rule::ReadsAfterCalls);
         if too_old || (self.agreeing > 0 && began <= self.last_began) {
-            return;
+            return Absorbed::TooOld;
         }
-        if self.agreeing > 0 && self.sight.as_ref() == Some(&sight) {
-            self.agreeing += 1;
+        let agrees = self.agreeing > 0 && self.sight.as_ref() == Some(&sight);
+        if agrees {
+            self.agreeing = self.agreeing.saturating_add(1);
         } else {
             self.sight = Some(sight);
             self.first_began = began;
@@ -60,6 +72,7 @@ impl Readings {
         }
         self.last_began = began;
         self.read_once = true;
+        if agrees { Absorbed::Agrees } else { Absorbed::IsNews }
     }
 
     /// Whether the volume was read since the lease was got (rule 11), counting still or not.
@@ -122,6 +135,11 @@ impl Readings {
         (self.agreeing > 0).then_some(self.last_began)
     }
 
+    /// When the last read that counted began, whether it counts still or not.
+    pub fn last_read(&self) -> Option<Monotonic> {
+        self.read_once.then_some(self.last_began)
+    }
+
     /// Consistent reads: at least two agreeing reads from separate calls, 5 s apart, none begun before the last call ended.
     pub fn are_consistent(&self) -> bool {
         self.agreeing >= 2 && self.last_began.saturating_since(self.first_began) >= CONSISTENT_APART
@@ -130,6 +148,11 @@ impl Readings {
     /// Consistent and spaced: the last begun 30 s after the last call ended.
     pub fn are_spaced(&self) -> bool {
         self.are_consistent() && self.last_began.saturating_since(self.barrier) >= SPACED_AFTER
+    }
+
+    /// How long the reads agree already: from the first of the run to the last.
+    pub fn agrees_for(&self) -> Duration {
+        self.last_began.saturating_since(self.first_began)
     }
 
     /// Three consistent reads: what a silent detach takes to be believed. The last must be spaced: reads that follow a

@@ -314,6 +314,11 @@ impl Slot {
         }
     }
 
+    /// Whether a rung of the ladder opened and the way out was begun.
+    pub fn is_on_its_way_out(&self) -> bool {
+        self.leaving.as_ref().is_some_and(|leaving| leaving.step != LeaveStep::Wish)
+    }
+
     /// The way out starts again at the ladder.
     pub fn check_again(&mut self) {
         if let Some(leaving) = &mut self.leaving {

@@ -25,11 +25,27 @@ pub struct Volume {
     pub doubted: BTreeSet<InstanceId>,
     /// Nodes that list the volume though no VolumeAttachment of it is known (rule 9).
     pub listed_only: BTreeSet<NodeName>,
+    /// Instances with an attachment that nothing here explains, and whether it was reported; `None` is a host that AWS
+    /// manages.
+    pub foreign: BTreeMap<Option<InstanceId>, Reported>,
+}
+
+/// Whether people were told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reported {
+    /// One read is no news yet.
+    NotYet,
+    /// They were.
+    Yes,
 }
 
 impl Volume {
     /// Whether nothing is left to remember.
     pub fn is_forgettable(&self) -> bool {
-        self.slots.is_empty() && self.calls.is_empty() && self.ended.is_empty() && self.listed_only.is_empty()
+        self.slots.is_empty()
+            && self.calls.is_empty()
+            && self.ended.is_empty()
+            && self.listed_only.is_empty()
+            && self.foreign.is_empty()
     }
 }

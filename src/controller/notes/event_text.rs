@@ -160,12 +160,16 @@ pub fn not_an_ec2_instance(node: &NodeName, provider_id: &str) -> EventText {
     EventText::normal(NOT_AN_EC2_INSTANCE, message)
 }
 
-/// EC2 shows the volume attached in a way that no VolumeAttachment of this cluster explains.
-pub fn foreign_attachment(volume: &VolumeKey, instance: &InstanceId, device: Option<&DeviceName>) -> EventText {
-    let device = device.map_or_else(|| "an unknown device".to_owned(), |device| format!("device {device}"));
-    let message =
-        format!("Volume {volume} is attached to {instance} at {device} by somebody else: it is not touched from here");
-    EventText::warning(FOREIGN_ATTACHMENT, message).because(instance.as_str())
+/// EC2 shows the volume attached in a way that no VolumeAttachment of this cluster explains. Without an instance it is one
+/// that AWS manages.
+pub fn foreign_attachment(volume: &VolumeKey, instance: Option<&InstanceId>, device: Option<&DeviceName>) -> EventText {
+    let instance = instance.map_or("a host that AWS manages", InstanceId::as_str);
+    let device = device.map_or("an unknown device", DeviceName::as_str);
+    let message = format!(
+        "Volume {volume} is attached to {instance} at {device} by somebody else: it is not touched from here. If nothing \
+         uses it there, detach it by hand"
+    );
+    EventText::warning(FOREIGN_ATTACHMENT, message).because(instance)
 }
 
 /// Another writer changed what only attachd should write; `what` names it, `until` says how long it is held.
@@ -181,7 +185,17 @@ pub fn foreign_write(what: &str, hold: Duration) -> EventText {
 /// EC2 shows a volume gone that the node still reports in use.
 pub fn detached_behind_back(volume: &VolumeKey, node: &NodeName) -> EventText {
     let message = format!(
-        "Volume {volume} is in use on node {node}, but EC2 shows it detached: its pods there must be deleted to get it back"
+        "Volume {volume} is in use on node {node}, but somebody detached it in EC2: its file system there is lost to the \
+         pod. Delete the pod: it gets the volume back, at another device"
+    );
+    EventText::warning(DETACHED_BEHIND_BACK, message)
+}
+
+/// EC2 shows a volume gone that was attached and is not in use.
+pub fn detached_while_unused(volume: &VolumeKey, node: &NodeName) -> EventText {
+    let message = format!(
+        "Somebody detached volume {volume} from node {node} in EC2 while nothing used it: if a pod wants it there, it is \
+         attached again. There is nothing to do"
     );
     EventText::warning(DETACHED_BEHIND_BACK, message)
 }

@@ -9,8 +9,10 @@ use std::collections::VecDeque;
 use crate::controller::command::{EventNote, Regarding};
 use crate::controller::desired::Want;
 use crate::model::attachment::VolumeAttachment;
+use crate::model::claim::PersistentVolume;
 use crate::model::ids::{NodeName, PodKey, Uid, VolumeKey};
 use crate::model::time::Monotonic;
+use crate::model::volume::AttachmentReading;
 use event_text::{EventMemory, EventText};
 
 /// More than this waiting: the oldest is dropped.
@@ -61,11 +63,40 @@ impl Notes {
         }
     }
 
-    /// EC2 shows a volume gone that should be attached.
-    pub fn silent_detach(&mut self, volume: &VolumeKey, node: &NodeName, object: Option<&VolumeAttachment>) {
-        let Some(object) = object else { return };
-        let text = event_text::detached_behind_back(volume, node);
-        self.push(text.about(Regarding::Attachment(object.name.clone(), object.uid.clone())));
+    /// EC2 shows a volume gone that should be attached: one event for each pod on the node and each PersistentVolume. Said
+    /// once an attachment, so the memory is not asked.
+    pub fn silent_detach<'a>(
+        &mut self,
+        wants: &[Want],
+        persistent_volumes: impl Iterator<Item = &'a PersistentVolume>,
+        volume: &VolumeKey,
+        node: &NodeName,
+        in_use: bool,
+    ) {
+        let text = if in_use {
+            event_text::detached_behind_back(volume, node)
+        } else {
+            event_text::detached_while_unused(volume, node)
+        };
+        let pods = wants.iter().filter(|want| want.node == *node);
+        let pods = pods.map(|want| Regarding::Pod(want.pod.clone(), want.uid.clone()));
+        for regarding in pods.chain(persistent_volumes.map(regarding)) {
+            self.push(text.clone().about(regarding));
+        }
+    }
+
+    /// EC2 shows the volume attached in a way that nothing here explains.
+    pub fn foreign_attachment<'a>(
+        &mut self,
+        persistent_volumes: impl Iterator<Item = &'a PersistentVolume>,
+        volume: &VolumeKey,
+        attachment: &AttachmentReading,
+        now: Monotonic,
+    ) {
+        let text = event_text::foreign_attachment(volume, attachment.instance.as_ref(), attachment.device.as_ref());
+        for about in persistent_volumes.map(regarding) {
+            self.say(about, volume, text.clone(), now);
+        }
     }
 
     /// A VolumeAttachment was made again.
@@ -131,4 +162,8 @@ impl Notes {
     pub fn pop(&mut self) -> Option<EventNote> {
         self.waiting.pop_front()
     }
+}
+
+fn regarding(volume: &PersistentVolume) -> Regarding {
+    Regarding::PersistentVolume(volume.name.clone(), volume.uid.clone())
 }

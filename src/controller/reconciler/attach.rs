@@ -25,6 +25,7 @@ use crate::controller::event::Role;
 use crate::controller::outbox::Pending;
 use crate::controller::policy::Rule;
 use crate::controller::reason::BlockedReason;
+use crate::controller::status::Disagreement;
 use crate::controller::syncer::instances::Readiness;
 use crate::model::device::DeviceName;
 use crate::model::ids::{AttachmentKey, AwsVolumeId, InstanceId, VolumeKey};
@@ -37,6 +38,9 @@ const ATTACH_TIME_SLACK: Duration = Duration::from_secs(60);
 /// Listed this long after the confirmation, if the node has not listed the volume in use before: earlier only throws the
 /// kubelet into back-off (its status comes every 10 s).
 const LIST_AFTER: Duration = Duration::from_secs(12);
+
+/// The state of a machine whose volume vanished is read within this, if it can be read at all.
+const STATE_READ_WITHIN: Duration = Duration::from_secs(12);
 
 /// Advances the attachment of an EBS volume that is wanted on the node and whose turn it is.
 pub fn attach(slot: &mut Slot, work: &mut Work<'_>, source: &NewSource) {
@@ -55,6 +59,11 @@ pub fn attach(slot: &mut Slot, work: &mut Work<'_>, source: &NewSource) {
         return uphold(slot, work);
     }
     let stated = slot.object.as_ref().is_some_and(|object| object.status.attached) && slot.attach_sent.is_none();
+    let reported = work.is_listed() || !work.ctx.has_role(Role::AttachDetach);
+    if stated && reported && !work.volume.readings.have_begun() && work.ctx.policy.holds(Rule::ReadBeforeActing) {
+        // At rest, as an earlier leader left it: the first sweep reads it, and the poll is left to what is pending.
+        return slot.block(BlockedReason::VolumeNotRead, now);
+    }
     if stated && work.volume.readings.current().is_some() && work.shown(slot).is_none() {
         // Attached as an earlier leader stated it, and gone: that takes the same proof as one of our own.
         if !lost(slot, work) {
@@ -496,7 +505,7 @@ pub fn list(slot: &Slot, work: &mut Work<'_>, not_before: crate::model::time::Mo
 
 /// A confirmed attachment that three consistent reads show gone: the status is corrected, and it is attached anew under
 /// another device name. While the node reports the volume in use it stays listed (rule 4).
-fn lost(slot: &mut Slot, work: &mut Work<'_>) -> bool {
+pub fn lost(slot: &mut Slot, work: &mut Work<'_>) -> bool {
     let gone = match work.volume.readings.current() {
         None => return false,
         Some(Sight::Seen(volume)) => {
@@ -512,6 +521,9 @@ fn lost(slot: &mut Slot, work: &mut Work<'_>) -> bool {
         work.poll_silent();
         return false;
     }
+    if machine_is_unread(slot, work) {
+        return true;
+    }
     let in_use = work.node_object().is_some_and(|node| node.volumes_in_use.contains(work.name));
     if in_use {
         block_name(slot, work);
@@ -526,6 +538,20 @@ fn lost(slot: &mut Slot, work: &mut Work<'_>) -> bool {
     slot.announced = false;
     slot.needs_name = in_use;
     work.wish(if in_use { Wish::Keep } else { Wish::Dropped });
-    work.ctx.notes.silent_detach(work.key, work.node, slot.object.as_ref());
+    *work.ctx.disagreements.entry(Disagreement::SilentDetach).or_default() += 1;
+    let (wants, volumes) = (work.ctx.desired.wants(work.key), work.ctx.desired.persistent_volumes_of(work.key));
+    work.ctx.notes.silent_detach(wants, volumes, work.key, work.node, in_use);
+    true
+}
+
+/// Whether the state of the machine, of which a volume vanished, is still to be read: it may be on its way out. That is not
+/// waited for without end.
+fn machine_is_unread(slot: &mut Slot, work: &mut Work<'_>) -> bool {
+    let unread = slot.instance().is_some_and(|instance| work.ctx.syncer.states.is_unread(instance));
+    if !unread || work.volume.readings.agrees_for() >= STATE_READ_WITHIN {
+        return false;
+    }
+    work.poll_silent();
+    slot.block(BlockedReason::WaitingForEc2, work.ctx.now.monotonic);
     true
 }

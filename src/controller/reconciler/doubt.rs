@@ -14,6 +14,7 @@ use crate::controller::context::Context;
 use crate::controller::policy::ForceDetach;
 use crate::controller::reason::BlockedReason;
 use crate::model::ids::{InstanceId, NodeName, VolumeKey};
+use crate::model::volume::VolumeReading;
 
 /// A detach takes a few seconds; one that takes longer may have a machine that is not sound.
 const DETACH_IS_SLOW_AFTER: Duration = Duration::from_secs(15);
@@ -51,13 +52,11 @@ pub fn review(key: &VolumeKey, volume: &mut Volume, ctx: &mut Context, wanted: &
         let Some(instance) = machine_behind(key, node, slot, ctx) else { continue };
         let slow = ctx.now.monotonic.saturating_since(volume.readings.barrier()) > DETACH_IS_SLOW_AFTER;
         let stuck = slot.detach_sent == DetachSent::Sent && slow;
-        // EC2 takes the volumes off a machine that ends, which looks like a detach behind our back.
-        let gone = slot.confirmed.is_some()
-            && volume.readings.volume().is_some_and(|shown| attachment_on(shown, &instance).is_none());
+        let vanished = has_vanished(slot, volume);
         // A volume that is missing is believed gone only while something else is found: its machine and others are asked for.
         let missing = volume.readings.missing_since().is_some();
         if stuck
-            || gone
+            || vanished
             || missing
             || !is_sound(node, &instance, ctx)
             || is_wanted_elsewhere(key, node, volume, ctx, wanted)
@@ -71,6 +70,16 @@ pub fn review(key: &VolumeKey, volume: &mut Volume, ctx: &mut Context, wanted: &
     }
     ctx.syncer.states.watch(key, &volume.doubted, &doubted, checks);
     volume.doubted = doubted;
+}
+
+/// Whether EC2 shows an attachment gone that nobody ended: a machine that is being terminated looks so as well, before its
+/// node does.
+fn has_vanished(slot: &Slot, volume: &Volume) -> bool {
+    let stated = slot.object.as_ref().is_some_and(|object| object.status.attached);
+    let stays = (slot.confirmed.is_some() || stated) && slot.detach_sent == DetachSent::Nothing && !slot.cleared;
+    let Some(recorded) = slot.recorded.as_ref().filter(|_| stays) else { return false };
+    let gone = |seen: &VolumeReading| attachment_on(seen, &recorded.instance).is_none();
+    volume.readings.volume().is_some_and(gone)
 }
 
 /// Whether the node is there, is that instance, and is Ready.

@@ -12,6 +12,7 @@ mod detach;
 mod doubt;
 mod error_status;
 mod fencing;
+mod foreign;
 mod heal;
 mod holders;
 mod leave;
@@ -88,6 +89,7 @@ pub fn reconcile(key: &VolumeKey, volume: &mut Volume, ctx: &mut Context) {
     doubt::review(key, volume, ctx, &wanted);
     if id.is_some() {
         lead_out_foreign(key, volume, ctx);
+        foreign::report(key, volume, ctx);
         protection::release(key, volume, ctx);
     }
 }
@@ -214,6 +216,10 @@ fn advance(slot: &mut Slot, work: &mut Work<'_>, wanted: Option<&Wanted>, turn: 
     let unconfirmed = slot.object.is_some() && slot.confirmed.is_none();
     if wanted.is_none() && unconfirmed && slot.detach_sent == DetachSent::Nothing && !slot.cleared {
         attach::take_confirmation(slot, work);
+    }
+    let stays = slot.is_live() && slot.detach_sent == DetachSent::Nothing && !slot.cleared && !slot.is_on_its_way_out();
+    if wanted.is_none() && stays && slot.confirmed.is_some() && attach::lost(slot, work) {
+        return;
     }
     let ended = wanted.is_none() && slot.confirmed.is_some() && work.shown(slot).is_none();
     let shown = work.volume.readings.volume().is_some() || work.is_surely_missing();

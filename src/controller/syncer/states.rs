@@ -400,6 +400,11 @@ impl States {
         self.is_terminated(instance) || shown.is_some_and(|run| run.what == ending)
     }
 
+    /// Whether the instance is in doubt and was not read since it is.
+    pub fn is_unread(&self, instance: &InstanceId) -> bool {
+        self.records.get(instance).is_some_and(|record| record.state.is_none()) && !self.is_terminated(instance)
+    }
+
     /// Whether so many instances are absent at once that no absence counts: the wrong region, account or role looks so.
     pub fn is_mass_absence(&self) -> bool {
         self.mass_absence

@@ -1,11 +1,12 @@
 //! Cases OOB, STUCK, EC, SCALE and LIMIT that one volume can show: attaches that go wrong.
 
+use attachd::controller::command::BudgetClass;
 use attachd::model::device::DeviceName;
 use attachd::model::outcome::{Answer, CallResult};
 use attachd::model::volume::{AttachmentReading, AttachmentState, VolumeReading, VolumeState};
 use attachd::sim::ec2::Ec2Fault;
 
-use super::desk::{Desk, Reply, ec2_says, s};
+use super::desk::{Desk, Reply, Sent, ec2_says, s};
 use super::short::{instance, volume, zone};
 
 #[test]
@@ -126,7 +127,8 @@ fn stuck_05_busy_is_waited_out_with_a_growing_interval_and_the_end_is_seen_at_on
     assert_eq!(desk.ec2_shows("v1"), ["i1 /dev/xvdaa busy"]);
     desk.assert_never("attach v1 i2");
     desk.assert_count("detach v1", 1);
-    let polls = desk.times("describe-volumes");
+    let is_poll = |sent: &&Sent| sent.text.starts_with("describe-volumes") && sent.command.class == BudgetClass::Poll;
+    let polls: Vec<_> = desk.sent.iter().filter(is_poll).map(|sent| sent.at).collect();
     let gap = |at: usize| polls[at].saturating_since(polls[at - 1]);
     assert!(gap(polls.len() - 1) >= s(10) && gap(polls.len() - 1) <= s(20), "{}", desk.story());
     desk.ec2.set_guest_holds(desk.now, &instance("i1"), &volume("v1"), false);

@@ -18,5 +18,6 @@ mod names;
 mod rules;
 mod scale;
 mod stale;
+mod sweep;
 mod unsafe_forced;
 mod unsafe_released;
