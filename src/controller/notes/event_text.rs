@@ -212,7 +212,7 @@ pub fn attachment_healed(volume: &VolumeKey, node: &NodeName) -> EventText {
 pub fn attachment_held(volume: &VolumeKey, node: &NodeName) -> EventText {
     let message = format!(
         "The VolumeAttachment of {volume} is being deleted while ready node {node} reports the volume in use: it is not \
-         detached"
+         detached before the node lets go of it. Delete the pods there that use the volume or wait for it"
     );
     EventText::warning(ATTACHMENT_HELD, message)
 }

@@ -336,6 +336,12 @@ fn send(slot: &mut Slot, work: &mut Work<'_>, instance: &InstanceId, source: &Ne
         error_status::state_error(slot, work, &reason.to_string(), error_status::PERMISSION_DENIED);
         return slot.block(reason, now.monotonic);
     }
+    call(slot, work, instance, recorded);
+}
+
+/// AttachVolume, when its turn comes.
+fn call(slot: &mut Slot, work: &mut Work<'_>, instance: &InstanceId, recorded: Recorded) {
+    let now = work.now();
     let Some(permit) = work.ctx.permit(Role::Attacher) else {
         return slot.block(BlockedReason::NotLeading, now.monotonic);
     };

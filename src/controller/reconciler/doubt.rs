@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use super::machine::machine_behind;
 use super::{Wanted, holders};
 use crate::controller::actual::readings::attachment_on;
 use crate::controller::actual::slot::{DetachSent, Slot};
@@ -18,28 +19,6 @@ use crate::model::volume::VolumeReading;
 
 /// A detach takes a few seconds; one that takes longer may have a machine that is not sound.
 const DETACH_IS_SLOW_AFTER: Duration = Duration::from_secs(15);
-
-/// The instance behind a node: of its Node object, else of the one that went, else the one frozen in the
-/// VolumeAttachment.
-pub fn instance_of<'a>(node: &NodeName, slot: Option<&'a Slot>, ctx: &'a Context) -> Option<&'a InstanceId> {
-    let record = ctx.nodes.get(node);
-    match record.and_then(|record| record.object.as_ref()) {
-        Some(object) => object.provider_id.as_ref()?.instance(),
-        None => {
-            let gone = record.and_then(|record| record.gone.as_ref()?.instance.as_ref());
-            gone.or_else(|| slot?.instance())
-        }
-    }
-}
-
-/// The machine an attachment is on: the instance frozen in the VolumeAttachment, never that of another Node under the
-/// name; for other drivers, which freeze none, the node's own.
-pub fn machine_behind(key: &VolumeKey, node: &NodeName, slot: &Slot, ctx: &Context) -> Option<InstanceId> {
-    if key.driver.is_ebs() {
-        return slot.instance().cloned().or_else(|| slot.object.as_ref()?.instance());
-    }
-    instance_of(node, None, ctx).cloned()
-}
 
 /// Tells the syncer which instances the volume has doubts about now.
 pub fn review(key: &VolumeKey, volume: &mut Volume, ctx: &mut Context, wanted: &[Wanted]) {

@@ -16,6 +16,7 @@ mod foreign;
 mod heal;
 mod holders;
 mod leave;
+mod machine;
 mod ordered;
 mod other_driver;
 pub mod outcome;
@@ -134,8 +135,8 @@ fn wanted_nodes(key: &VolumeKey, volume: &Volume, ctx: &Context) -> Vec<Wanted> 
         let managed = ctx.nodes.get(&want.node).and_then(|record| record.object.as_ref()).is_none_or(|n| n.managed);
         let slot = volume.slots.get(&want.node).map(Box::as_ref);
         let known = slot.is_some_and(|slot| slot.object.is_some());
-        let dead =
-            doubt::instance_of(&want.node, slot, ctx).is_some_and(|instance| ctx.syncer.states.is_terminated(instance));
+        let dead = machine::instance_of(&want.node, slot, ctx)
+            .is_some_and(|instance| ctx.syncer.states.is_terminated(instance));
         if !managed || (!required && !known) || dead {
             continue;
         }
@@ -213,18 +214,8 @@ fn advance(slot: &mut Slot, work: &mut Work<'_>, wanted: Option<&Wanted>, turn: 
         slot.void_word();
     }
     let wanted = wanted.filter(|_| wants_this_attachment(slot, work));
-    let unconfirmed = slot.object.is_some() && slot.confirmed.is_none();
-    if wanted.is_none() && unconfirmed && slot.detach_sent == DetachSent::Nothing && !slot.cleared {
-        attach::take_confirmation(slot, work);
-    }
-    let stays = slot.is_live() && slot.detach_sent == DetachSent::Nothing && !slot.cleared && !slot.is_on_its_way_out();
-    if wanted.is_none() && stays && slot.confirmed.is_some() && attach::lost(slot, work) {
+    if wanted.is_none() && confirm_unwanted(slot, work) {
         return;
-    }
-    let ended = wanted.is_none() && slot.confirmed.is_some() && work.shown(slot).is_none();
-    let shown = work.volume.readings.volume().is_some() || work.is_surely_missing();
-    if ended && shown && work.volume.readings.prove_silent_detach(&work.ctx.policy) {
-        slot.confirmed = None;
     }
     if slot.is_terminating() {
         return advance_terminating(slot, work, wanted.is_some());
@@ -244,6 +235,30 @@ fn advance(slot: &mut Slot, work: &mut Work<'_>, wanted: Option<&Wanted>, turn: 
         }
         return;
     };
+    advance_wanted(slot, work, wanted, turn);
+}
+
+/// Takes note of what EC2 shows of an attachment that nobody wants: it may have come about, or gone. Whether its loss is
+/// being dealt with.
+fn confirm_unwanted(slot: &mut Slot, work: &mut Work<'_>) -> bool {
+    let unconfirmed = slot.object.is_some() && slot.confirmed.is_none();
+    if unconfirmed && slot.detach_sent == DetachSent::Nothing && !slot.cleared {
+        attach::take_confirmation(slot, work);
+    }
+    let stays = slot.is_live() && slot.detach_sent == DetachSent::Nothing && !slot.cleared && !slot.is_on_its_way_out();
+    if stays && slot.confirmed.is_some() && attach::lost(slot, work) {
+        return true;
+    }
+    let ended = slot.confirmed.is_some() && work.shown(slot).is_none();
+    let shown = work.volume.readings.volume().is_some() || work.is_surely_missing();
+    if ended && shown && work.volume.readings.prove_silent_detach(&work.ctx.policy) {
+        slot.confirmed = None;
+    }
+    false
+}
+
+/// Advances a slot that is wanted, its VolumeAttachment not Terminating.
+fn advance_wanted(slot: &mut Slot, work: &mut Work<'_>, wanted: &Wanted, turn: Option<&NodeName>) {
     heal::stay(slot, work);
     if !work.ctx.has_role(Role::AttachDetach) && slot.object.is_none() {
         return;
@@ -313,8 +328,7 @@ fn advance_terminating(slot: &mut Slot, work: &mut Work<'_>, wanted: bool) {
 fn outdated(slot: &mut Slot, work: &mut Work<'_>) -> bool {
     let Some(object) = &slot.object else { return false };
     let (Some(recorded), Some(node)) = (&slot.recorded, work.node_object()) else { return false };
-    let ordered = !work.ctx.has_role(Role::AttachDetach);
-    if ordered || slot.cleared || recorded.node_uid == node.uid || object.status.attached || slot.confirmed.is_some() {
+    if slot.cleared || recorded.node_uid == node.uid || object.status.attached || slot.confirmed.is_some() {
         return false;
     }
     if !work.ctx.policy.holds(Rule::AttachNeedsRecordedUid) {
@@ -337,11 +351,16 @@ fn outdated(slot: &mut Slot, work: &mut Work<'_>) -> bool {
     }
     // A mark of an earlier boot was set on this very Node object: what was mounted since was mounted under its eyes.
     let unmarked = work.node_of(slot).is_some_and(|node| mark(node, work.name, &work.ctx.policy) == Mark::None);
-    if slot.ever_attached && unmarked {
+    if slot.ever_attached && unmarked && work.ctx.has_role(Role::AttachDetach) {
         work.wish(super::actual::nodes::Wish::Marked);
         return true;
     }
-    outcome::delete_outdated(slot, work);
+    if work.ctx.has_role(Role::AttachDetach) {
+        outcome::delete_outdated(slot, work);
+    } else {
+        // The order stands: it is for the Node that is there now.
+        ordered::record_again(slot, work);
+    }
     true
 }
 

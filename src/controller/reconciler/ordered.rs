@@ -13,7 +13,7 @@ use super::error_status::{self, INVALID_ARGUMENT, PERMISSION_DENIED};
 use super::work::Work;
 use crate::controller::actual::readings::Sight;
 use crate::controller::actual::slot::{DetachSent, LeaveStep, Leaving, NewSource, Rung, Slot, WriteKind};
-use crate::controller::command::KubernetesCall;
+use crate::controller::command::{KubernetesCall, Recorded};
 use crate::controller::desired::{AccessCheck, Want};
 use crate::controller::event::Role;
 use crate::controller::reason::BlockedReason;
@@ -100,6 +100,21 @@ pub fn collected(slot: &mut Slot, work: &mut Work<'_>) -> bool {
     let call = KubernetesCall::DeleteAttachment { name, uid, resource_version };
     work.write(slot, Role::Attacher, WriteKind::Delete, call);
     true
+}
+
+/// Records the present Node in an order that was given for an earlier Node object of that name.
+pub fn record_again(slot: &mut Slot, work: &mut Work<'_>) {
+    let (Some(object), Some(recorded)) = (slot.object.clone(), slot.recorded.clone()) else { return };
+    let Ok(instance) = attach::identity(work) else { return };
+    let Some(node_uid) = work.node_object().map(|node| node.uid.clone()) else { return };
+    let call = KubernetesCall::RecordAttachment {
+        name: object.name,
+        uid: object.uid,
+        resource_version: object.resource_version,
+        finalizers: object.finalizers,
+        recorded: Recorded { instance, node_uid, ..recorded },
+    };
+    work.write(slot, Role::Attacher, WriteKind::Record, call);
 }
 
 /// Advances a VolumeAttachment that is being deleted.

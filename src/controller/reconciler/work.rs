@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::doubt;
+use super::machine;
 use crate::controller::actual::in_flight::{CallEnd, DEAD_AFTER};
 use crate::controller::actual::in_use;
 use crate::controller::actual::nodes::{NodeRecord, Wish};
@@ -147,7 +147,7 @@ impl Work<'_> {
     /// What EC2 says of the slot's machine (other drivers: of the machine behind the node).
     pub fn machine(&self, slot: &Slot) -> Machine {
         let now = self.now().monotonic;
-        let instance = doubt::machine_behind(self.key, self.node, slot, self.ctx);
+        let instance = machine::machine_behind(self.key, self.node, slot, self.ctx);
         instance.map_or(Machine::Unknown, |id| self.ctx.syncer.states.machine(&id, now, &self.ctx.policy))
     }
 

@@ -155,3 +155,17 @@ fn an_order_given_since_the_lease_began_waits_for_no_earlier_leader() {
     desk.run(s(12));
     assert!(desk.va("v1", "n1").is_none(), "{}", desk.story());
 }
+
+#[test]
+fn an_order_whose_node_was_registered_again_is_recorded_for_the_new_one() {
+    let mut desk = attacher_alone();
+    desk.answer("attach v1", super::desk::ec2_says("IncorrectState", "not now"));
+    desk.make_va("v1", "n1");
+    desk.run_to("attach v1 i1", s(20));
+    desk.delete_node("n1");
+    desk.register("n1", "i1");
+    desk.csi("n1", "i1");
+    desk.run(s(150));
+    assert!(desk.is_attached("v1", "i1"), "{}", desk.story());
+    assert_eq!(desk.va("v1", "n1").unwrap().node_uid.as_ref(), Some(&desk.node("n1").uid));
+}
