@@ -160,6 +160,11 @@ impl DeviceTable {
         self.slot_mut(device).hung = true;
     }
 
+    /// Whether an attach hung under this name.
+    pub fn is_hung(&self, device: &DeviceName) -> bool {
+        self.slots.get(device.slot()).is_some_and(|memory| memory.hung)
+    }
+
     /// EC2 shows the volume attached (or attaching, detaching) under this name. A name that works is good again.
     pub fn attachment_seen(&mut self, volume: &AwsVolumeId, device: &DeviceName) {
         if self.reserved.get(volume).is_some_and(|reserved| reserved.slot() == device.slot()) {

@@ -88,6 +88,13 @@ pub enum BlockedReason {
     Backoff,
     /// Waiting for EC2 to show the effect.
     WaitingForEc2,
+    /// EC2 does not bring an attach or a detach to its end.
+    StuckInEc2 {
+        /// The attachment's state, as EC2 shows it.
+        state: String,
+        /// The instance.
+        instance: InstanceId,
+    },
     /// Waiting for a budget.
     Budget,
     /// Waiting for the API server to take a write.
@@ -135,6 +142,7 @@ impl BlockedReason {
             Self::Refused(_) => "Refused",
             Self::Backoff => "Backoff",
             Self::WaitingForEc2 => "WaitingForEc2",
+            Self::StuckInEc2 { .. } => "StuckInEc2",
             Self::Budget => "Budget",
             Self::Writing => "Writing",
             Self::OtherAttacher => "OtherAttacher",
@@ -154,6 +162,12 @@ impl fmt::Display for BlockedReason {
             Self::HeldByUnknownAttachment { instance, device } => {
                 let instance = instance.as_ref().map_or("an AWS-managed host", |instance| instance.as_str());
                 write!(f, "the volume is attached to {instance} at {device}, which no VolumeAttachment explains")
+            }
+            Self::StuckInEc2 { state, instance } => {
+                write!(
+                    f,
+                    "EC2 shows the volume {state} on {instance} for long; stop or terminate the instance to free it"
+                )
             }
             other => f.write_str(other.sentence()),
         }

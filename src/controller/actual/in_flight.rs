@@ -73,8 +73,8 @@ pub struct CallsInFlight {
 /// What an AttachVolume of this process was sent with, to tell its effect from an older attachment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttachSend {
-    /// When it was made, by our wall clock.
-    pub at: Wall,
+    /// When it was made.
+    pub at: Now,
     /// AttachTime shown for that instance before the send.
     pub time_before: Option<Wall>,
     /// The device asked for.

@@ -70,6 +70,8 @@ pub struct Slot {
     pub needs_name: bool,
     /// The recorded device was chosen by this process, and nothing was attached under it yet.
     pub fresh_name: bool,
+    /// How long EC2 has shown the attachment on its way in or out.
+    pub in_transit: Option<InTransit>,
     /// The EBS card chosen with the device.
     pub card: Option<u32>,
     /// An attachError or a detachError to be written.
@@ -82,6 +84,19 @@ pub struct Slot {
     pub announced: bool,
     /// A person's word that it is not mounted, as first seen.
     pub unmounted_word: Option<Word>,
+}
+
+/// An attachment that EC2 shows on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InTransit {
+    /// On its way out (`detaching`, `busy`, or a state this version does not know), not in (`attaching`).
+    pub leaving: bool,
+    /// Since its AttachVolume was sent, or since this process first saw it so.
+    pub since: Monotonic,
+    /// When a hung attach was given up last.
+    pub given_up: Option<Monotonic>,
+    /// How many times its long wait was said.
+    pub said: usize,
 }
 
 /// A person's word that the volume is not mounted (rule 3).

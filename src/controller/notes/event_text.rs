@@ -26,6 +26,8 @@ pub const UNRESOLVED_VOLUME: &str = "UnresolvedVolume";
 pub const DETACH_WAITS: &str = "VolumeDetachWaits";
 /// Rung (d) of the fencing ladder is withheld.
 pub const FORCE_WITHHELD: &str = "ForceDetachWithheld";
+/// EC2 does not bring an attach or a detach to its end.
+pub const STUCK: &str = "VolumeStuck";
 /// providerID and CSINode of a node name different instances.
 pub const IDENTITY_MISMATCH: &str = "IdentityMismatch";
 /// A node is not an EC2 instance.
@@ -144,6 +146,16 @@ pub fn force_withheld(volume: &VolumeKey, node: &NodeName, why: &str) -> EventTe
          off, terminate it or taint the node {OUT_OF_SERVICE_TAINT}=nodeshutdown:NoExecute."
     );
     EventText::warning(FORCE_WITHHELD, message)
+}
+
+/// EC2 has not ended an attach or a detach for long. Says what a person can do: nothing is forced.
+pub fn stuck(volume: &VolumeKey, node: &NodeName, instance: &InstanceId, state: &str, lasts: Duration) -> EventText {
+    let message = format!(
+        "EC2 has shown volume {volume} {state} on {instance} (node {node}) for {} min, and it does not end: it is waited \
+         for, never forced. Stop or terminate instance {instance} to free the volume.",
+        lasts.as_secs() / 60
+    );
+    EventText::warning(STUCK, message)
 }
 
 /// providerID and CSINode disagree about the instance behind a node.

@@ -10,7 +10,7 @@ use crate::controller::command::{EventNote, Regarding};
 use crate::controller::desired::Want;
 use crate::model::attachment::VolumeAttachment;
 use crate::model::claim::PersistentVolume;
-use crate::model::ids::{NodeName, PodKey, Uid, VolumeKey};
+use crate::model::ids::{NodeName, PersistentVolumeName, PodKey, Uid, VolumeKey};
 use crate::model::time::Monotonic;
 use crate::model::volume::AttachmentReading;
 use event_text::{EventMemory, EventText};
@@ -122,6 +122,22 @@ impl Notes {
             event_text::detach_waits(volume, node, why)
         };
         self.say(Regarding::Attachment(object.name.clone(), object.uid.clone()), volume, text, now);
+    }
+
+    /// Something about an attachment and the PersistentVolumes behind it. Who calls counts how often, so the memory is not
+    /// asked.
+    pub fn of_attachment(
+        &mut self,
+        text: &EventText,
+        object: Option<&VolumeAttachment>,
+        persistent_volumes: &[(PersistentVolumeName, Uid)],
+    ) {
+        let attachment = object.map(|object| Regarding::Attachment(object.name.clone(), object.uid.clone()));
+        let volumes =
+            persistent_volumes.iter().map(|(name, uid)| Regarding::PersistentVolume(name.clone(), uid.clone()));
+        for regarding in attachment.into_iter().chain(volumes) {
+            self.push(text.clone().about(regarding));
+        }
     }
 
     /// A VolumeAttachment that a person deleted is held.

@@ -9,12 +9,14 @@ use std::time::Duration;
 
 use super::error_status;
 use super::holders;
+use super::hung_attach;
+use super::stuck;
 use super::work::Work;
 use crate::controller::actual::in_flight::{AttachSend, CallEnd, CallKind, InFlightCall};
 use crate::controller::actual::in_use::{Mark, mark};
 use crate::controller::actual::nodes::{Identity, Wish};
 use crate::controller::actual::readings::Sight;
-use crate::controller::actual::slot::{Confirmation, NewSource, Origin, Slot, WriteKind};
+use crate::controller::actual::slot::{Confirmation, DetachSent, NewSource, Origin, Slot, WriteKind};
 use crate::controller::backoff::Pace;
 use crate::controller::command::{
     AttachmentStatusChange, BudgetClass, Call, Ec2Call, KubernetesCall, NewAttachment, Recorded,
@@ -22,6 +24,7 @@ use crate::controller::command::{
 use crate::controller::context::Operation;
 use crate::controller::desired::AccessCheck;
 use crate::controller::event::Role;
+use crate::controller::leadership::Permit;
 use crate::controller::outbox::Pending;
 use crate::controller::policy::Rule;
 use crate::controller::reason::BlockedReason;
@@ -85,6 +88,7 @@ pub fn take_confirmation(slot: &mut Slot, work: &mut Work<'_>) -> bool {
     slot.fresh_name = false;
     slot.ever_attached = true;
     slot.tried.clear();
+    slot.needs_name = false;
     slot.unlisted = false;
     // What a person said before it was attached says nothing about now.
     slot.void_word();
@@ -248,7 +252,7 @@ fn confirm(slot: &mut Slot, work: &mut Work<'_>) -> Option<Confirmation> {
     match &slot.attach_sent {
         Some(sent) if work.ctx.policy.holds(Rule::ConfirmByAttachTime) => {
             let time = attachment.attach_time?;
-            if Some(time) == sent.time_before || time < sent.at - ATTACH_TIME_SLACK {
+            if Some(time) == sent.time_before || time < sent.at.wall - ATTACH_TIME_SLACK {
                 return None;
             }
         }
@@ -287,8 +291,11 @@ fn send(slot: &mut Slot, work: &mut Work<'_>, instance: &InstanceId, source: &Ne
         return slot.block(BlockedReason::WaitingForEc2, now.monotonic);
     }
     if work.shown(slot).is_some() {
+        if hung_attach::give_up(slot, work) {
+            return;
+        }
         work.poll();
-        return slot.block(BlockedReason::WaitingForEc2, now.monotonic);
+        return slot.block(stuck::waiting_reason(slot, work), now.monotonic);
     }
     if let Err(reason) = holders::free_for(work, instance) {
         holders::poll_until_free(work);
@@ -349,18 +356,26 @@ fn call(slot: &mut Slot, work: &mut Work<'_>, instance: &InstanceId, recorded: R
     if !work.ctx.ask(BudgetClass::Attach, target) {
         return slot.block(BlockedReason::Budget, now.monotonic);
     }
+    attach_volume(slot, work, instance, recorded.device, permit);
+}
+
+/// AttachVolume, cleared and paid for.
+fn attach_volume(slot: &mut Slot, work: &mut Work<'_>, instance: &InstanceId, device: DeviceName, permit: Permit) {
+    let now = work.now();
     let Some(id) = work.id.cloned() else { return };
     let card = slot.card;
-    let call = Ec2Call::AttachVolume { volume: id, instance: instance.clone(), device: recorded.device.clone(), card };
-    let pending =
-        Pending::Attach { volume: work.key.clone(), node: work.node.clone(), device: recorded.device.clone() };
+    let call = Ec2Call::AttachVolume { volume: id, instance: instance.clone(), device: device.clone(), card };
+    let pending = Pending::Attach { volume: work.key.clone(), node: work.node.clone(), device: device.clone() };
     let command = work.ctx.outbox.push(BudgetClass::Attach, permit, Call::Ec2(call), pending);
     work.volume.calls.open(command, CallKind::Attach, instance.clone(), now);
     let time_before = work.volume.readings.volume().and_then(|volume| {
         volume.attachments.iter().find(|a| a.instance.as_ref() == Some(instance)).and_then(|a| a.attach_time)
     });
     let time_before = time_before.or_else(|| work.volume.attach_times.get(instance).copied());
-    slot.attach_sent = Some(AttachSend { at: now.wall, time_before, device: recorded.device, end: None });
+    // Whatever was sent to detach an earlier attempt is answered or dead by now: it says nothing about this one.
+    slot.detach_sent = DetachSent::Nothing;
+    slot.detach_effective = false;
+    slot.attach_sent = Some(AttachSend { at: now, time_before, device, end: None });
     slot.block(BlockedReason::WaitingForEc2, now.monotonic);
 }
 
@@ -398,8 +413,9 @@ pub fn choose_device(slot: &mut Slot, work: &mut Work<'_>, instance: &InstanceId
     let id = work.id?;
     unblock_unmounted(work, instance);
     let devices = &mut work.ctx.syncer.instances.record(instance).devices;
-    if let Some(reserved) =
-        devices.reserved(id).filter(|device| !slot.tried.contains(device) && !devices.is_blocked(id, device))
+    if let Some(reserved) = devices
+        .reserved(id)
+        .filter(|device| !slot.tried.contains(device) && !devices.is_blocked(id, device) && !devices.is_hung(device))
     {
         return Some(reserved.clone());
     }

@@ -5,6 +5,7 @@
 //! finalizer before EC2 confirmed the end and every call made under the object is answered or dead.
 
 use super::error_status;
+use super::stuck;
 use super::work::Work;
 use crate::controller::actual::in_flight::{CallEnd, CallKind};
 use crate::controller::actual::nodes::Wish;
@@ -36,7 +37,7 @@ pub fn finish(slot: &mut Slot, work: &mut Work<'_>) {
             work.poll();
             return slot.block(BlockedReason::VolumeNotRead, now);
         }
-        return send(slot, work);
+        return order(slot, work);
     }
     if work.machine(slot) == Machine::Terminated && work.shown(slot).is_some() {
         // EC2 takes it off by itself, and refuses calls to a terminated instance.
@@ -44,10 +45,10 @@ pub fn finish(slot: &mut Slot, work: &mut Work<'_>) {
         return slot.block(BlockedReason::WaitingForEc2, now);
     }
     match work.shown(slot).map(|attachment| attachment.state.clone()) {
-        Some(AttachmentState::Attached | AttachmentState::Attaching) if may_send(slot, work) => send(slot, work),
+        Some(AttachmentState::Attached | AttachmentState::Attaching) if may_send(slot, work) => order(slot, work),
         Some(_) => {
             work.poll();
-            slot.block(BlockedReason::WaitingForEc2, now);
+            slot.block(stuck::waiting_reason(slot, work), now);
         }
         None => {
             let after_done = slot.detach_sent == DetachSent::Sent;
@@ -86,7 +87,13 @@ fn may_send(slot: &Slot, work: &Work<'_>) -> bool {
     }
 }
 
-fn send(slot: &mut Slot, work: &mut Work<'_>) {
+fn order(slot: &mut Slot, work: &mut Work<'_>) {
+    let frees = work.ctx.desired.wants(work.key).iter().any(|want| want.node != *work.node);
+    send(slot, work, if frees { BudgetClass::Frees } else { BudgetClass::Detach });
+}
+
+/// DetachVolume of the slot's instance and recorded device, when it is its turn. Who calls has cleared it.
+pub fn send(slot: &mut Slot, work: &mut Work<'_>, class: BudgetClass) {
     let now = work.now();
     if !work.backoff_over(slot, Operation::Detach) {
         return;
@@ -101,8 +108,6 @@ fn send(slot: &mut Slot, work: &mut Work<'_>) {
     let Some(permit) = work.ctx.permit(Role::Attacher) else {
         return slot.block(BlockedReason::NotLeading, now.monotonic);
     };
-    let frees = work.ctx.desired.wants(work.key).iter().any(|want| want.node != *work.node);
-    let class = if frees { BudgetClass::Frees } else { BudgetClass::Detach };
     let target = work.target();
     if !work.ctx.ask(class, target) {
         return slot.block(BlockedReason::Budget, now.monotonic);

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::machine::machine_behind;
-use super::{Wanted, holders};
+use super::{Wanted, sharing};
 use crate::controller::actual::readings::attachment_on;
 use crate::controller::actual::slot::{DetachSent, Slot};
 use crate::controller::actual::volume::Volume;
@@ -68,7 +68,7 @@ fn is_sound(node: &NodeName, instance: &InstanceId, ctx: &Context) -> bool {
 }
 
 fn is_wanted_elsewhere(key: &VolumeKey, node: &NodeName, volume: &Volume, ctx: &Context, wanted: &[Wanted]) -> bool {
-    wanted.iter().any(|want| want.node != *node) && !holders::is_shared_volume(volume, ctx, key)
+    wanted.iter().any(|want| want.node != *node) && !sharing::is_shared_volume(volume, ctx, key)
 }
 
 fn awaits_checks(slot: &Slot) -> bool {

@@ -2,14 +2,14 @@
 //!
 //! A holder is what EC2 shows, or what a call under way may make; never the mere existence of a VolumeAttachment.
 
+use super::sharing;
 use super::work::Work;
 use crate::controller::actual::in_flight::{CallEnd, CallKind, DEAD_AFTER};
 use crate::controller::actual::readings::Sight;
 use crate::controller::actual::volume::Volume;
-use crate::controller::context::Context;
 use crate::controller::policy::Rule;
 use crate::controller::reason::BlockedReason;
-use crate::model::ids::{InstanceId, NodeName, VolumeKey};
+use crate::model::ids::{InstanceId, NodeName};
 use crate::model::volume::{AttachmentReading, AttachmentState, VolumeState};
 
 /// Whether AttachVolume of the volume to `instance` may be sent, as far as holders go; or who is in the way.
@@ -77,12 +77,7 @@ pub fn poll_until_free(work: &mut Work<'_>) {
 
 /// Whether the volume may be attached to several instances: EC2 says so, and every source is ReadWriteMany and Block.
 pub fn is_shared(work: &Work<'_>) -> bool {
-    is_shared_volume(work.volume, work.ctx, work.key)
-}
-
-/// The same, of any volume.
-pub fn is_shared_volume(volume: &Volume, ctx: &Context, key: &VolumeKey) -> bool {
-    volume.readings.last_seen().is_some_and(|seen| seen.multi_attach_enabled) && ctx.desired.shareable(key)
+    sharing::is_shared_volume(work.volume, work.ctx, work.key)
 }
 
 /// What is in the way, by an attachment EC2 shows.

@@ -15,16 +15,19 @@ mod fencing;
 mod foreign;
 mod heal;
 mod holders;
+mod hung_attach;
 mod leave;
 mod machine;
 mod ordered;
 mod other_driver;
 pub mod outcome;
 mod protection;
+mod sharing;
+mod stuck;
 mod work;
 
 pub use adopt::{may_have_calls, observe};
-pub use holders::is_shared_volume;
+pub use sharing::is_shared_volume;
 pub use work::Work;
 
 use std::time::Duration;
@@ -74,6 +77,7 @@ pub fn reconcile(key: &VolumeKey, volume: &mut Volume, ctx: &mut Context) {
         let Some(mut slot) = volume.slots.remove(&node) else { continue };
         let mut work = Work { key, id: id.as_ref(), name: &name, node: &node, volume: &mut *volume, ctx: &mut *ctx };
         let want = wanted.iter().find(|want| want.node == node);
+        stuck::watch(&mut slot, &mut work);
         advance(&mut slot, &mut work, want, turn.as_ref());
         let keep = slot.object.is_some()
             || slot.recorded.is_some()

@@ -104,6 +104,7 @@ pub struct Desk {
     under_way: BTreeMap<(Monotonic, u64), Due>,
     order: u64,
     scripts: Vec<(String, Reply)>,
+    standing: Vec<(String, Reply)>,
     held: Vec<(Now, Command, String)>,
     slow: BTreeSet<Kind>,
     backlog: Vec<(Kind, WatchEvent)>,
@@ -145,6 +146,7 @@ impl Desk {
             under_way: BTreeMap::new(),
             order: 0,
             scripts: Vec::new(),
+            standing: Vec::new(),
             held: Vec::new(),
             slow: BTreeSet::new(),
             backlog: Vec::new(),
@@ -220,6 +222,17 @@ impl Desk {
     /// The next command whose text begins so is answered by `reply`.
     pub fn answer(&mut self, prefix: &str, reply: Reply) {
         self.scripts.push((prefix.to_owned(), reply));
+    }
+
+    /// Every command whose text begins so is answered by `reply`, until [`Self::forget_answers`].
+    pub fn answer_all(&mut self, prefix: &str, reply: Reply) {
+        self.standing.push((prefix.to_owned(), reply));
+    }
+
+    /// From now on every command is answered honestly.
+    pub fn forget_answers(&mut self) {
+        self.scripts.clear();
+        self.standing.clear();
     }
 
     /// Answers the command held longest whose text begins so, honestly.
@@ -395,7 +408,9 @@ impl Desk {
             let text = short(&command.call);
             self.sent.push(Sent { at: self.now.monotonic, text: text.clone(), command: command.clone() });
             let script = self.scripts.iter().position(|(prefix, _)| text.starts_with(prefix.as_str()));
-            let reply = script.map(|at| self.scripts.remove(at).1);
+            let standing = self.standing.iter().find(|(prefix, _)| text.starts_with(prefix.as_str()));
+            let standing = standing.map(|(_, reply)| reply.clone());
+            let reply = script.map(|at| self.scripts.remove(at).1).or(standing);
             self.carry(self.now, command, reply);
         }
     }

@@ -18,6 +18,7 @@ mod names;
 mod rules;
 mod scale;
 mod stale;
+mod stuck;
 mod sweep;
 mod unsafe_forced;
 mod unsafe_released;
