@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods)]
 
 mod checkers;
+mod documented;
 mod house;
 mod imports;
 mod placed;
