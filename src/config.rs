@@ -15,7 +15,7 @@ use std::time::Duration;
 use smol_str::SmolStr;
 
 use crate::controller::event::Role;
-use crate::controller::policy::{ForceDetach, Settings, UnknownAttachments};
+use crate::controller::policy::{ForceDetach, Settings, UnknownAttachments, ZoneAffinity, ZoneLabels};
 
 /// Everything a person can set.
 #[derive(Clone, Debug, PartialEq)]
@@ -270,6 +270,22 @@ const KEYS: &[Key] = &[
         },
     },
     Key {
+        path: "zoneLabels",
+        allowed: SWITCH,
+        set: |config, given| {
+            let choices = [("true", ZoneLabels::Write), ("false", ZoneLabels::LeaveAlone)];
+            one_of(given, &choices).map(|choice| config.settings.zone_labels = choice)
+        },
+    },
+    Key {
+        path: "zoneAffinity",
+        allowed: SWITCH,
+        set: |config, given| {
+            let choices = [("true", ZoneAffinity::Write), ("false", ZoneAffinity::LeaveAlone)];
+            one_of(given, &choices).map(|choice| config.settings.zone_affinity = choice)
+        },
+    },
+    Key {
         path: "volumeGuard.clusterName",
         allowed: "the name of this cluster in tags kubernetes.io/cluster/NAME, or nothing",
         set: |config, given| {
@@ -315,6 +331,7 @@ const KEYS: &[Key] = &[
     },
 ];
 
+const SWITCH: &str = "true, false";
 const WHOLE: &str = "a whole number from 1 to 100000";
 const RATE: &str = "a number above 0, at most 100000";
 

@@ -49,6 +49,8 @@ roles: [attacher]
 forceDetach: always
 unmountTimeout: 1h 30m
 unknownAttachments: detach
+zoneLabels: false
+zoneAffinity: true
 volumeGuard: {clusterName: blue, requireTag: attachd=allow}
 sweepPeriod: 2m
 instancePeriod: 10s
@@ -69,6 +71,8 @@ log: {format: json, level: 'warn,attachd::daemon=debug'}
     assert_eq!(config.settings.force_detach, ForceDetach::Always);
     assert_eq!(config.settings.unmount_timeout, Duration::from_secs(5400));
     assert_eq!(config.settings.unknown_attachments, UnknownAttachments::Detach);
+    assert_eq!(config.settings.zone_labels, ZoneLabels::LeaveAlone);
+    assert_eq!(config.settings.zone_affinity, ZoneAffinity::Write);
     let guard = &config.settings.volume_guard;
     assert_eq!(guard.cluster_name.as_deref(), Some("blue"));
     assert_eq!(guard.require_tag, Some(("attachd".into(), Some("allow".into()))));

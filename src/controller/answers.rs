@@ -39,6 +39,7 @@ pub fn absorb(store: &mut Store, outcome: Outcome) {
             slot_outcome::write_ended(slot, work, kind, outcome);
         }),
         Pending::PersistentVolume { volume, .. } => persistent_volume_written(store, volume, outcome),
+        Pending::Placement(volume) => placed(store, volume, outcome),
         Pending::NodePatch(name) => {
             if let Some(node) = node_status::patch_ended(&name, &mut store.ctx, &outcome) {
                 apply_node(store, node);
@@ -133,6 +134,15 @@ fn persistent_volume_written(store: &mut Store, volume: VolumeKey, outcome: Outc
             let at = store.ctx.backoff.failed(&key, Operation::PersistentVolume, Pace::Fast, outcome.ended.monotonic);
             store.ctx.wake_volume(&volume, at, "backoff over");
         }
+    }
+}
+
+/// A failed one is noticed again with the next read of the volume.
+fn placed(store: &mut Store, volume: VolumeKey, outcome: Outcome) {
+    store.ctx.placements.ended(&outcome.result, outcome.ended.monotonic);
+    store.ctx.dirty_volumes.insert(volume);
+    if let CallResult::Done(Answer::PersistentVolume(Some(object))) = outcome.result {
+        store.ctx.desired.ingest(&WatchEvent::Applied(Object::PersistentVolume(*object)));
     }
 }
 

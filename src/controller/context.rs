@@ -15,6 +15,7 @@ use super::event::{Role, Term};
 use super::leadership::{Leadership, Permit};
 use super::notes::Notes;
 use super::outbox::{Outbox, Target};
+use super::placements::Placements;
 use super::policy::{Policy, Rule, Settings};
 use super::status::{Disagreement, ForcedReason};
 use super::syncer::Syncer;
@@ -43,6 +44,8 @@ pub struct Context {
     pub node_of_instance: BTreeMap<InstanceId, NodeName>,
     /// Volumes of which a PersistentVolume is being written.
     pub persistent_volume_writes: BTreeSet<VolumeKey>,
+    /// PersistentVolumes to be told where they can be used.
+    pub placements: Placements,
     /// Reads of EC2.
     pub syncer: Syncer,
     /// Deadlines.

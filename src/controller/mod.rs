@@ -20,6 +20,7 @@ pub mod invariants;
 pub mod leadership;
 pub mod notes;
 mod outbox;
+mod placements;
 pub mod policy;
 pub mod queue;
 pub mod reason;
@@ -46,8 +47,9 @@ use event::{Event, EventKind, GuardChange, Role};
 use leadership::Leadership;
 use notes::Notes;
 use outbox::{Outbox, Pending, Target};
+use placements::Placements;
 use policy::{Policy, Settings};
-use report::node_status;
+use report::{node_status, persistent_volume};
 use status::Status;
 use store::Store;
 use syncer::states::StateCall;
@@ -87,6 +89,7 @@ impl Controller {
             nodes: BTreeMap::new(),
             node_of_instance: BTreeMap::new(),
             persistent_volume_writes: BTreeSet::new(),
+            placements: Placements::default(),
             timers: Timers::default(),
             backoff: Backoff::new(),
             notes: Notes::default(),
@@ -218,6 +221,7 @@ impl Controller {
             if ctx.next_sweep_due().is_some_and(|due| due <= now) {
                 ctx.outbox.ask(BudgetClass::Sweep, Target::Sweep, now);
             }
+            persistent_volume::ask(ctx);
             if ctx.notes.is_waiting() {
                 ctx.outbox.ask(BudgetClass::Event, Target::Event, now);
             }
@@ -241,6 +245,10 @@ impl Controller {
             Target::Sweep => {
                 ctx.outbox.use_turn();
                 self.sweep();
+            }
+            Target::Placement => {
+                ctx.outbox.use_turn();
+                persistent_volume::place(ctx, &self.store.volumes);
             }
             Target::Event => {
                 ctx.outbox.use_turn();
@@ -315,7 +323,9 @@ impl Controller {
         let due = ctx.syncer.next_due(ctx.settings.instance_period);
         let read = due.filter(|at| *at > ctx.now.monotonic).map(|at| Wake { at, why: "describe" });
         let sweep = ctx.next_sweep_due().filter(|at| *at > ctx.now.monotonic).map(|at| Wake { at, why: "sweep" });
-        [timer, turn, read, sweep].into_iter().flatten().min_by_key(|wake| wake.at)
+        let place =
+            ctx.placements.next_due().filter(|at| *at > ctx.now.monotonic).map(|at| Wake { at, why: "placement" });
+        [timer, turn, read, sweep, place].into_iter().flatten().min_by_key(|wake| wake.at)
     }
 }
 

@@ -26,6 +26,8 @@ pub enum Target {
     Node(NodeName),
     /// The live reads of a node.
     LiveReads(NodeName),
+    /// The next PersistentVolume to be told where it can be used.
+    Placement,
     /// The next describe call.
     Describe,
     /// The next call of a sweep.
@@ -69,6 +71,8 @@ pub enum Pending {
         /// The PersistentVolume.
         name: PersistentVolumeName,
     },
+    /// Where a PersistentVolume of the volume can be used.
+    Placement(VolumeKey),
     /// A nodes/status patch.
     NodePatch(NodeName),
     /// A live GET of a Node to refresh what is known.
@@ -137,6 +141,11 @@ impl Outbox {
     /// The turn that was granted is used.
     pub fn use_turn(&mut self) {
         self.granted = None;
+    }
+
+    /// Whether anything waits in a class.
+    pub fn waits(&self, class: BudgetClass) -> bool {
+        self.turns.waiting(class) > 0
     }
 
     /// When the next token for a waiting turn is there.

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use smol_str::SmolStr;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinError;
@@ -32,7 +33,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{Config, role_name};
 use crate::controller::Controller;
 use crate::controller::event::{Guard, Term};
-use crate::controller::policy::Policy;
+use crate::controller::policy::{Policy, Settings};
 use crate::ec2::Ec2Client;
 use crate::kubernetes::{self, KubernetesClient};
 use crate::model::time::Monotonic;
@@ -79,11 +80,12 @@ pub async fn run(config: Config, ending: CancellationToken) -> anyhow::Result<()
     let mut watches = kubernetes::watch_all(&clients.watches, &events, &tell_time);
     // The watches hold the only senders: when the last one is gone, the loop knows.
     drop(events);
+    let settings = Settings { region: ec2.region().map(SmolStr::new), ..config.settings };
     let backends = backends(ec2, KubernetesClient::new(clients.calls, tell_time));
     let (executor, outcomes) = Executor::new(backends, clock, metrics.clone(), GUARD.term);
     let (questions, asked) = mpsc::channel(QUESTIONS_AHEAD);
     let inputs = Inputs { watches: watched, outcomes, questions: asked };
-    let controller = Controller::new(config.settings, Policy::FULL);
+    let controller = Controller::new(settings, Policy::FULL);
     let event_loop = EventLoop::new(controller, clock, inputs, executor, metrics.clone(), heartbeat.clone());
 
     let admin_ending = CancellationToken::new();

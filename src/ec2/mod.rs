@@ -84,6 +84,11 @@ impl Ec2Client {
         Ok(Self { client: Client::from_conf(config.build()) })
     }
 
+    /// The region it asks.
+    pub fn region(&self) -> Option<&str> {
+        self.client.config().region().map(|region| region.as_ref())
+    }
+
     /// One attempt.
     pub async fn call(&self, call: &Ec2Call) -> CallResult {
         self.call_until(call, None).await

@@ -39,6 +39,7 @@ use super::context::{BackoffKey, Context};
 use super::event::Role;
 use super::policy::{Rule, UnknownAttachments};
 use super::reason::BlockedReason;
+use super::report::persistent_volume;
 use crate::model::attachment::NewAttachmentSource;
 use crate::model::ids::{AwsVolumeId, NodeName, VolumeKey};
 use crate::model::time::Wall;
@@ -96,6 +97,7 @@ pub fn reconcile(key: &VolumeKey, volume: &mut Volume, ctx: &mut Context) {
         lead_out_foreign(key, volume, ctx);
         foreign::report(key, volume, ctx);
         protection::release(key, volume, ctx);
+        persistent_volume::notice(key, volume, ctx);
     }
 }
 

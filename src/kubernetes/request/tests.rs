@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::model::device::DeviceName;
 use crate::model::ids::{
-    AttachmentKey, BootId, InstanceId, NodeName, PersistentVolumeName, PodKey, UniqueVolumeName, VolumeKey,
+    AttachmentKey, BootId, InstanceId, NodeName, PersistentVolumeName, PodKey, UniqueVolumeName, VolumeKey, Zone,
 };
 
 const NOW: Wall = Wall::from_millis(1_893_456_000_250);
@@ -325,4 +325,30 @@ fn names_of_events_differ_and_are_never_too_long() {
     assert!(name.len() <= MAX_NAME, "{}", name.len());
     // A dot may not follow a dash.
     assert!(name.starts_with(&format!("{}.", "a".repeat(235))), "{name}");
+}
+
+#[test]
+fn a_persistent_volume_is_placed_by_labels_and_by_an_affinity_only_if_one_is_given() {
+    let place = |affinity: Option<&str>| KubernetesCall::PlacePersistentVolume {
+        name: PersistentVolumeName::new("pv-1"),
+        uid: Uid::new("p-1"),
+        resource_version: ResourceVersion::new("7"),
+        labels: [
+            ("topology.kubernetes.io/zone".into(), "us-east-9a".into()),
+            ("topology.kubernetes.io/region".into(), "us-east-9".into()),
+        ]
+        .into(),
+        affinity: affinity.map(Zone::new),
+    };
+    let uri = "/api/v1/persistentvolumes/pv-1?&fieldManager=attachd";
+    let metadata = json!({
+        "uid": "p-1", "resourceVersion": "7",
+        "labels": { "topology.kubernetes.io/zone": "us-east-9a", "topology.kubernetes.io/region": "us-east-9" }
+    });
+    is(&place(None), "PATCH", uri, MERGE, json!({ "metadata": metadata }));
+    let required = json!({ "nodeSelectorTerms": [{ "matchExpressions": [
+        { "key": "topology.kubernetes.io/zone", "operator": "In", "values": ["us-east-9a"] }
+    ]}]});
+    let spec = json!({ "nodeAffinity": { "required": required } });
+    is(&place(Some("us-east-9a")), "PATCH", uri, MERGE, json!({ "metadata": metadata, "spec": spec }));
 }

@@ -62,7 +62,7 @@ pub fn ebs_volume(name: &str, volume: &AwsVolumeId) -> PersistentVolume {
         },
         access_modes: BTreeSet::from([AccessMode::ReadWriteOnce]),
         block: false,
-        placement: Placement::default(),
+        placement: Placement { zone: None, region: None, has_affinity: true },
     }
 }
 

@@ -490,6 +490,6 @@ pub fn persistent_volume(v: &str) -> PersistentVolume {
         },
         access_modes: [AccessMode::ReadWriteOnce].into(),
         block: false,
-        placement: Placement::default(),
+        placement: Placement { zone: None, region: None, has_affinity: true },
     }
 }

@@ -15,6 +15,7 @@ mod input;
 mod leaks;
 mod moves;
 mod names;
+mod placement;
 mod rules;
 mod scale;
 mod stale;
