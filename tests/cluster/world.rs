@@ -18,6 +18,7 @@ use attachd::kubernetes::objects::{
 use attachd::kubernetes::translate::{self, Watched};
 use attachd::model::ids::{BootId, NodeName, Uid};
 use attachd::model::time::{Monotonic, Now, Wall};
+use attachd::model::volume::CheckStatus;
 use attachd::sim::checkers::world::{
     Actor, CallCounts, Ec2Attachment, Ec2Instance, Ec2Volume, Mount, MountKey, TermHeld, Touched, World,
 };
@@ -105,6 +106,7 @@ fn see_ec2(world: &mut World, cluster: &Cluster, model: &Ec2Model) {
             state: instance.state().clone(),
             zone: instance.zone().clone(),
             boot: BootId::new(machine.map_or("", |machine| &machine.boot)),
+            impaired: *instance.instance_check() == CheckStatus::Impaired,
             volume_limit: limits.attachments as usize,
         };
         world.instances.insert(instance.id().clone(), seen);

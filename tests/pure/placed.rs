@@ -50,4 +50,8 @@ small_worlds! {
     a_pod_that_comes_back: "recreate";
     a_node_that_returns: "node-returns";
     a_leader_that_changes: "leader-change";
+    an_instance_that_is_terminated: "terminated";
+    an_instance_that_is_stopped: "stopped";
+    a_kubelet_that_dies_alone: "kubelet-dead";
+    a_machine_that_hangs: "hung";
 }

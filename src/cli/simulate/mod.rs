@@ -22,7 +22,7 @@ use crate::controller::policy::Policy;
 use crate::sim::faults::{Specification, placement};
 use crate::sim::run::{Report, Run};
 use crate::sim::scenarios::small::SmallWorld;
-use crate::sim::scenarios::{Options, Scenario};
+use crate::sim::scenarios::{Options, Scenario, Upstream};
 use palette::Palette;
 use progress::Progress;
 use search::Shard;
@@ -173,7 +173,8 @@ fn one(
     })?;
     progress.end();
     let command = options.command(options.seed);
-    conclude(options, scenario.name, &report, &timeline, &command, palette, out)?;
+    let told = Told { name: scenario.name, upstream: scenario.upstream, command: &command };
+    conclude(options, &told, &report, &timeline, palette, out)?;
     tell_speed(&report, started)?;
     Ok(report.violations.is_empty())
 }
@@ -215,29 +216,39 @@ fn place(
         bail!("a fault of {specification} makes no sense where it is put (nothing there that it could hit)");
     };
     let command = format!("attachd simulate --place {specification}");
-    conclude(options, &specification.to_string(), &report, &timeline, &command, palette, out)?;
+    let told = Told { name: &specification.to_string(), upstream: None, command: &command };
+    conclude(options, &told, &report, &timeline, palette, out)?;
     tell_speed(&report, started)?;
     Ok(report.violations.is_empty())
 }
 
+/// What is told of a run beside what it came to.
+pub(super) struct Told<'a> {
+    /// Its name.
+    name: &'a str,
+    /// What upstream was measured to do in its place.
+    upstream: Option<&'a Upstream>,
+    /// How it is repeated.
+    command: &'a str,
+}
+
 fn conclude(
     options: &SimulateOptions,
-    name: &str,
+    told: &Told<'_>,
     report: &Report,
     timeline: &Timeline,
-    command: &str,
     palette: Palette,
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
     if options.json {
-        let document = summary::json(name, options, report, timeline.entries(), command);
+        let document = summary::json(options, told, report, timeline.entries());
         serde_json::to_writer_pretty(&mut *out, &document)?;
         writeln!(out)?;
     } else {
         if !report.violations.is_empty() {
             timeline.show_last(out)?;
         }
-        write!(out, "{}", summary::text(palette, report, command))?;
+        write!(out, "{}", summary::text(palette, told, report))?;
     }
     Ok(())
 }

@@ -56,6 +56,7 @@ impl Palette {
             Actor::Person => self.paint("35", text),
             Actor::Fault => self.bad(text),
             Actor::Simulation => self.dim(text),
+            Actor::Upstream => self.paint("1;33", text),
         }
     }
 }

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::SimulateOptions;
 use super::palette::Palette;
 use super::timeline::duration;
+use super::{SimulateOptions, Told};
 use crate::sim::checkers::Invariant;
 use crate::sim::driver::{Measures, TraceEntry};
 use crate::sim::run::{Report, Run};
+use crate::sim::scenarios::Upstream;
 
 /// The line above a timeline.
 pub(super) fn title(palette: Palette, name: &str, sentence: &str, seed: Option<u64>, run: &Run) -> String {
@@ -22,13 +23,17 @@ pub(super) fn title(palette: Palette, name: &str, sentence: &str, seed: Option<u
 }
 
 /// The summary below a timeline.
-pub(super) fn text(palette: Palette, report: &Report, command: &str) -> String {
+pub(super) fn text(palette: Palette, told: &Told<'_>, report: &Report) -> String {
     let mut text = format!("\n{}\n", palette.bold("summary"));
-    let mut row = |label: &str, value: String| text.push_str(&format!("  {label:<20}{value}\n"));
+    let mut row = |label: &str, value: String| text.push_str(&format!("  {label:<28}{value}\n"));
     let measures = &report.measures;
     row("volumes", format!("{} attached for the first time, {} moved", measures.first_attaches, measures.moves));
     row("need → attached", percentiles(&measures.attach_times));
     row("need → running", percentiles(&measures.start_times));
+    if let Some(Upstream { compared, measured, ours, .. }) = told.upstream {
+        let here = palette.good(&format!("{} here", ours(measures)));
+        row(compared, format!("{here}, {} upstream (measured)", palette.bold(measured)));
+    }
     row("simulated", format!("{} in {} steps", duration(report.simulated), report.steps));
     text.push_str(&format!("\n  {}\n", palette.bold(&format!("{:<32}{:>8}{:>8}", "call", "sent", "floor"))));
     for (kind, count) in &report.counts.by_kind {
@@ -37,7 +42,7 @@ pub(super) fn text(palette: Palette, report: &Report, command: &str) -> String {
     }
     let throttles = report.counts.ec2_throttles + report.counts.api_throttles;
     text.push_str(&format!("  {:<32}{throttles:>8}{:>8}\n\n", "throttled", 0));
-    text.push_str(&verdict(palette, report, command));
+    text.push_str(&verdict(palette, report, told.command));
     text
 }
 
@@ -89,11 +94,10 @@ fn percentiles_json(times: &[Duration]) -> Value {
 
 /// Everything as one document.
 pub(super) fn json<'a>(
-    name: &str,
     options: &SimulateOptions,
+    told: &Told<'_>,
     report: &Report,
     timeline: impl Iterator<Item = &'a TraceEntry>,
-    command: &str,
 ) -> Value {
     let measures = &report.measures;
     let calls: serde_json::Map<String, Value> = report
@@ -103,7 +107,7 @@ pub(super) fn json<'a>(
         .map(|(kind, sent)| ((*kind).to_owned(), json!({ "sent": sent, "floor": floor(kind, report) })))
         .collect();
     json!({
-        "scenario": name,
+        "scenario": told.name,
         "seed": options.seed,
         "nodes": options.nodes,
         "volumes": options.volumes,
@@ -111,6 +115,9 @@ pub(super) fn json<'a>(
         "simulatedSeconds": report.simulated.as_secs_f64(),
         "firstAttaches": measures.first_attaches,
         "moves": measures.moves,
+        "comparison": told.upstream.map(|upstream| json!({
+            "of": upstream.compared, "here": (upstream.ours)(measures), "upstream": upstream.measured,
+        })),
         "needToAttachedSeconds": percentiles_json(&measures.attach_times),
         "needToRunningSeconds": percentiles_json(&measures.start_times),
         "calls": calls,
@@ -132,6 +139,6 @@ pub(super) fn json<'a>(
             "what": entry.what,
             "why": entry.why,
         })).collect::<Vec<_>>(),
-        "repeat": command,
+        "repeat": told.command,
     })
 }

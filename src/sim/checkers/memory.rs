@@ -40,6 +40,8 @@ pub(super) struct SeenNode {
     pub(super) instance: Option<InstanceId>,
     pub(super) listed: BTreeSet<UniqueVolumeName>,
     tainted: bool,
+    /// Whether the force policy lets the machine's volumes go after the timeout.
+    may_be_forced: bool,
     not_ready_since: Option<Wall>,
 }
 
@@ -62,7 +64,8 @@ pub(super) struct Memory {
     node_of: BTreeMap<InstanceId, NodeName>,
     handles: BTreeMap<PersistentVolumeName, VolumeKey>,
     fence_fell: BTreeMap<InstanceId, Monotonic>,
-    no_node_since: BTreeMap<InstanceId, Monotonic>,
+    /// Since when no Node names the instance, or the one that did was not Ready.
+    no_node_since: BTreeMap<InstanceId, Wall>,
     /// By volume and generation.
     pub(super) pardons: BTreeMap<(AwsVolumeId, u64), Pardon>,
     /// The highest generation seen of each volume.
@@ -133,7 +136,8 @@ impl Memory {
         {
             let same = node.filter(|node| instance_of(node) == Some(&instance));
             let had_timed_out =
-                before.not_ready_since.is_some_and(|since| timed_out(world, world.now.wall.saturating_since(since)));
+                before.not_ready_since.is_some_and(|since| timed_out(world, world.now.wall.saturating_since(since)))
+                    && before.may_be_forced;
             let fence_was_up = before.tainted || had_timed_out;
             let fence_is_up = same.is_some_and(|node| node.out_of_service || not_ready_too_long(world, node));
             if fence_was_up && !fence_is_up {
@@ -141,12 +145,13 @@ impl Memory {
             }
             if same.is_none() && self.node_of.get(&instance) == Some(name) {
                 self.node_of.remove(&instance);
-                self.no_node_since.insert(instance, now);
+                self.no_node_since.insert(instance, before.not_ready_since.unwrap_or(world.now.wall));
             }
         }
         if let Some(instance) = node.and_then(instance_of) {
             if let Some(since) = self.no_node_since.remove(instance)
-                && timed_out(world, now.saturating_since(since))
+                && timed_out(world, world.now.wall.saturating_since(since))
+                && may_be_forced(world, instance)
             {
                 self.fence_fell.insert(instance.clone(), now);
             }
@@ -180,6 +185,7 @@ impl Memory {
                 instance: instance_of(node).cloned(),
                 listed: node.volumes_attached.keys().cloned().collect(),
                 tainted: node.out_of_service,
+                may_be_forced: instance_of(node).is_some_and(|instance| may_be_forced(world, instance)),
                 not_ready_since: if node.ready.is_true { None } else { node.ready.since },
             };
             self.nodes.insert(name.clone(), seen);
@@ -222,7 +228,8 @@ impl Memory {
             return Some(Pardon::Fenced);
         }
         let since = self.no_node_since.get(instance)?;
-        timed_out(world, now.saturating_since(*since)).then_some(Pardon::FencedNodeGone)
+        let forced = timed_out(world, world.now.wall.saturating_since(*since)) && may_be_forced(world, instance);
+        forced.then_some(Pardon::FencedNodeGone)
     }
 
     /// The Node that names the instance.
@@ -310,12 +317,24 @@ pub(super) fn is_dead(world: &World, instance: &InstanceId) -> bool {
 }
 
 fn timed_out(world: &World, waited: Duration) -> bool {
-    world.rules.force_detach == ForceDetach::Always && waited >= world.rules.unmount_timeout
+    waited >= world.rules.unmount_timeout
+}
+
+/// Whether the force policy lets the volumes of a machine go once the timeout is over.
+fn may_be_forced(world: &World, instance: &InstanceId) -> bool {
+    match world.rules.force_detach {
+        ForceDetach::Always => true,
+        ForceDetach::Never => false,
+        ForceDetach::Impaired => {
+            world.instances.get(instance).is_none_or(|i| i.state != InstanceState::Running || i.impaired)
+        }
+    }
 }
 
 fn not_ready_too_long(world: &World, node: &Node) -> bool {
     let since = node.ready.since.unwrap_or_default();
-    !node.ready.is_true && timed_out(world, world.now.wall.saturating_since(since))
+    let may_be_forced = instance_of(node).is_some_and(|instance| may_be_forced(world, instance));
+    !node.ready.is_true && may_be_forced && timed_out(world, world.now.wall.saturating_since(since))
 }
 
 fn remove_from<K: Ord, V: Ord>(index: &mut BTreeMap<K, BTreeSet<V>>, key: &K, value: &V) {

@@ -164,6 +164,8 @@ pub struct Ec2Instance {
     pub zone: Zone,
     /// The boot that runs, or last ran, on it.
     pub boot: BootId,
+    /// Whether one of its status checks says `impaired`: its guest does nothing any more.
+    pub impaired: bool,
     /// How many volumes it takes at most.
     pub volume_limit: usize,
 }

@@ -7,6 +7,7 @@ use crate::model::node::Node;
 use crate::model::pod::Pod;
 use crate::sim::api_server::Change;
 use crate::sim::kubelet::{Deed, SeenPod};
+use crate::sim::workload::App;
 
 impl<C: Commander> Driver<C> {
     /// Until nothing changes any more without time passing.
@@ -57,6 +58,9 @@ impl<C: Commander> Driver<C> {
             (_, Some(Object::Attachment(object))) if object.status.attached && object.deleting.is_none() => {
                 self.measures.attached(self.now.monotonic, &object.name);
             }
+            (Some(Object::Attachment(object)), _) if object.status.attached => {
+                self.measures.noticed(self.now.monotonic, &object.name);
+            }
             _ => {}
         }
         self.mirror_change(change);
@@ -82,6 +86,12 @@ impl<C: Commander> Driver<C> {
         let text = || format!("bind pod {} to {node}", pod.key);
         if self.options.trace {
             self.note(Actor::ControlPlane("scheduler"), text(), "");
+        }
+        let replaces = self.apps.of_pod(&pod.key).and_then(|id| self.apps.get(id)).is_some_and(App::is_replacement);
+        if replaces {
+            for (after, text) in std::mem::take(&mut self.remarks) {
+                self.schedule_due(self.now.monotonic + after, super::Due::Remark(text));
+            }
         }
         let there = self.api.attachment(&name).is_some_and(|o| o.status.attached && o.deleting.is_none());
         if let Some(app) = self.apps.of_pod(&pod.key).and_then(|id| self.apps.get(id))
@@ -110,7 +120,9 @@ impl<C: Commander> Driver<C> {
             Deed::PodRunning(key, _) => {
                 if let Some(pod) = self.api.pod(&key) {
                     let since = self.now.wall.saturating_since(pod.created);
-                    self.measures.start_times.push(since);
+                    let replaces =
+                        self.apps.of_pod(&key).and_then(|id| self.apps.get(id)).is_some_and(App::is_replacement);
+                    self.measures.started(self.now.monotonic, since, replaces);
                 }
                 self.note(Actor::Kubelet(node.to_string()), format!("pod {key} runs"), "");
             }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::{CallFault, CallTarget, Commander, Driver, Due, Fault, OldLeader};
 use crate::controller::event::Kind;
 use crate::model::ids::{AwsVolumeId, NodeName};
+use crate::sim::ec2::{AnswerFault, Ec2Action};
 
 /// How often chance strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +94,7 @@ impl<C: Commander> Driver<C> {
         let secs = Duration::from_secs;
         let soon = dice.between(secs(1), secs(60));
         let later = dice.between(secs(30), secs(900));
-        match dice.below(16) {
+        match dice.below(20) {
             0 => vec![(now, Fault::ReplaceNodeObject(node))],
             1 => vec![(now, Fault::DeleteNode(node.clone())), (later, Fault::ReplaceNodeObject(node))],
             2 => vec![(now, Fault::RestartKubelet(node))],
@@ -117,7 +118,11 @@ impl<C: Commander> Driver<C> {
             12 => vec![(now, Fault::DeletePod(volume))],
             13 => vec![(now, Fault::ForceDeletePod(volume))],
             14 => vec![(now, Fault::FailPod(volume))],
-            _ => vec![(now, Fault::DetachByHand(volume))],
+            15 => vec![(now, Fault::DetachByHand(volume))],
+            16 => vec![(now, Fault::HangMachine(node.clone())), (later + secs(300), Fault::RebootInstance(node))],
+            17 => vec![(now, Fault::HideInstance(node, later))],
+            18 => vec![(now, Fault::FlickerInstance(node, later))],
+            _ => vec![(now, Fault::StopKubelet(node.clone())), (later + secs(120), Fault::RestartKubelet(node))],
         }
     }
 
@@ -130,7 +135,9 @@ impl<C: Commander> Driver<C> {
             [CallTarget::Ec2Mutating, CallTarget::KubernetesWrite, CallTarget::NodeStatus, CallTarget::Attachment];
         let target = targets[dice.below(4) as usize];
         let kind = Kind::ALL[dice.below(Kind::ALL.len() as u64) as usize];
-        match dice.below(11) {
+        let actions = Ec2Action::ALL;
+        let action = actions[dice.below(actions.len() as u64) as usize];
+        match dice.below(15) {
             0 => Fault::ChangeLeader(OldLeader::Dies),
             1 => Fault::ChangeLeader(OldLeader::LivesOn),
             2 => Fault::RestartController,
@@ -141,6 +148,10 @@ impl<C: Commander> Driver<C> {
             7 => Fault::StaleEc2Reads(secs(10)),
             8 => Fault::StallWatch(None, soon),
             9 => Fault::StallWatch(Some(kind), soon),
+            10 => Fault::Ec2Outage(soon * 3),
+            11 => Fault::NextAnswer(action, AnswerFault::Unreadable),
+            12 => Fault::NextAnswer(action, AnswerFault::LeavesOneOut),
+            13 => Fault::NextAnswer(action, AnswerFault::Half),
             _ => Fault::Relist(kind),
         }
     }

@@ -17,6 +17,7 @@ impl<C: Commander> Driver<C> {
         self.call_faults.clear();
         self.options.call_faults = CallFaultRates::default();
         self.queue.retain(|_, due| !matches!(due, Due::Fault(_) | Due::Chaos | Due::ChaosAtLarge | Due::Move));
+        self.remarks.clear();
         self.queue.retain(|_, due| !matches!(due, Due::Ec2FaultEnds(_)));
         self.ec2.heal();
         for process in &mut self.processes {

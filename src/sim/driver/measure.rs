@@ -9,12 +9,23 @@ use crate::model::time::Monotonic;
 /// The measures of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Measures {
+    back_at: Option<Monotonic>,
+    unnoticed: BTreeMap<AttachmentName, Monotonic>,
     needs: BTreeMap<AttachmentName, (Monotonic, AwsVolumeId, NodeName)>,
     last_node: BTreeMap<AwsVolumeId, NodeName>,
     /// From the bound pod to `attached: true` of its VolumeAttachment, of every attach, in the order they were done.
     pub attach_times: Vec<Duration>,
     /// From the bound pod to its containers running.
     pub start_times: Vec<Duration>,
+    /// The same of pods made in place of others alone.
+    pub restart_times: Vec<Duration>,
+    /// From the end of an attachment that attachd did not order to the moment its VolumeAttachment no longer says
+    /// `attached`.
+    pub notice_times: Vec<Duration>,
+    /// From the end of an outage of EC2's API until a pod's containers run, of every pod that came to run after it.
+    pub times_since_outage: Vec<Duration>,
+    /// DetachVolume of attachd that EC2 accepted while the volume was mounted and its machine ran.
+    pub detached_while_mounted: u64,
     /// Attaches of a volume to another node than the last.
     pub moves: u64,
     /// Volumes attached for the first time.
@@ -27,6 +38,34 @@ impl Measures {
     /// A pod that needs the attachment was bound.
     pub(super) fn need(&mut self, at: Monotonic, name: AttachmentName, volume: AwsVolumeId, node: NodeName) {
         self.needs.entry(name).or_insert((at, volume, node));
+    }
+
+    /// A pod's containers run.
+    pub(super) fn started(&mut self, at: Monotonic, since: Duration, replaces: bool) {
+        self.start_times.push(since);
+        if let Some(back) = self.back_at {
+            self.times_since_outage.push(at.saturating_since(back));
+        }
+        if replaces {
+            self.restart_times.push(since);
+        }
+    }
+
+    /// EC2's API is there again after an outage.
+    pub(super) fn ec2_is_back(&mut self, at: Monotonic) {
+        self.back_at = Some(at);
+    }
+
+    /// An attachment ended, and attachd had no part in it; its VolumeAttachment says that it is there.
+    pub(super) fn lost(&mut self, at: Monotonic, name: AttachmentName) {
+        self.unnoticed.entry(name).or_insert(at);
+    }
+
+    /// A VolumeAttachment no longer says that its volume is attached.
+    pub(super) fn noticed(&mut self, at: Monotonic, name: &AttachmentName) {
+        if let Some(since) = self.unnoticed.remove(name) {
+            self.notice_times.push(at.saturating_since(since));
+        }
     }
 
     /// Nobody needs the attachment any more.

@@ -5,7 +5,7 @@ use crate::controller::event::Object;
 use crate::model::attachment::VolumeAttachment;
 use crate::model::claim::{PersistentVolume, PersistentVolumeSource};
 use crate::model::ids::{AwsVolumeId, BootId, InstanceId, KubernetesVolumeId, NodeName};
-use crate::model::volume::InstanceState;
+use crate::model::volume::{CheckStatus, InstanceState};
 use crate::sim::api_server::Change;
 use crate::sim::checkers::world::{
     Actor, Ec2Attachment, Ec2CallInFlight, Ec2CallKind, Ec2Instance, Ec2Volume, Mount, MountKey, News,
@@ -37,11 +37,37 @@ impl<C: Commander> Driver<C> {
                 EndCause::InstanceTerminated | EndCause::Dropped => Actor::Platform,
             };
             self.note(super::Actor::Ec2, format!("{volume} is detached from {}", last.instance), String::new());
+            if !by.is_attachd() {
+                self.attachment_lost(&volume, &last.instance);
+            }
             self.world.news.push(News::AttachmentEnded { volume, attachment: attachment(&last), by });
+        }
+        for id in self.ec2.take_checked() {
+            let check = self.ec2.instance(&id).map(|instance| instance.instance_check().clone());
+            if let (Some(check), Some(entry)) = (check, self.world.instances.get_mut(&id)) {
+                entry.impaired = check == CheckStatus::Impaired;
+                self.world.touched.nodes.extend(self.node_of.get(&id).cloned());
+                self.note(
+                    super::Actor::Ec2,
+                    format!("the status check of {id} says {}", check.as_str()),
+                    String::new(),
+                );
+            }
         }
         let changing: Vec<InstanceId> = self.changing.iter().cloned().collect();
         for id in changing {
             self.mirror_instance(&id);
+        }
+    }
+
+    fn attachment_lost(&mut self, volume: &AwsVolumeId, instance: &InstanceId) {
+        let Some(node) = self.node_of.get(instance) else { return };
+        let name = super::inject::attachment_name(volume, node);
+        let says_so = |object: &VolumeAttachment| {
+            object.status.attached && object.deleting.is_none() && object.instance().as_ref() == Some(instance)
+        };
+        if self.api.attachment(&name).is_some_and(says_so) {
+            self.measures.lost(self.now.monotonic, name);
         }
     }
 
@@ -92,7 +118,8 @@ impl<C: Commander> Driver<C> {
             None => self.world.instances.get(id).map_or_else(|| BootId::new(""), |entry| entry.boot.clone()),
         };
         // The root volume takes one slot.
-        let entry = Ec2Instance { state, zone, boot, volume_limit: limit.saturating_sub(1) };
+        let impaired = self.world.instances.get(id).is_some_and(|entry| entry.impaired);
+        let entry = Ec2Instance { state, zone, boot, impaired, volume_limit: limit.saturating_sub(1) };
         self.world.instances.insert(id.clone(), entry);
     }
 

@@ -32,7 +32,7 @@ pub use fault::{CallFault, CallTarget, Fault, OldLeader};
 pub use flight::{ATTEMPT_TIMEOUT, DEAD_AFTER};
 pub use measure::Measures;
 pub use options::{CallFaultRates, DriverOptions, Latencies, LeaseOptions};
-pub use trace::{Actor, TraceEntry};
+pub use trace::{Actor, Moment, TraceEntry};
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -82,6 +82,8 @@ enum Due {
     LookAgain(InstanceId),
     /// A fault of EC2 that lasted for a while ends.
     Ec2FaultEnds(Ec2Fault),
+    /// The timeline says what upstream would do at this moment.
+    Remark(&'static str),
     /// Chance draws the next fault of a node or a volume.
     Chaos,
     /// Chance draws the next fault of attachd, its calls or its watches.
@@ -144,6 +146,10 @@ pub struct Driver<C = Controller> {
     last_flight: u64,
     call_faults: VecDeque<(CallTarget, CallFault)>,
     chaos: Option<ChaosOptions>,
+    /// Remarks that wait for the first pod made in place of another.
+    remarks: Vec<(Duration, &'static str)>,
+    /// Reads that fail for now: the timeline says it once.
+    failing_reads: BTreeSet<&'static str>,
 
     world: World,
     measures: Measures,
@@ -194,6 +200,8 @@ impl<C: Commander> Driver<C> {
             last_flight: 0,
             call_faults: VecDeque::new(),
             chaos: None,
+            remarks: Vec::new(),
+            failing_reads: BTreeSet::new(),
             world,
             measures: Measures::default(),
             trace: Vec::new(),
@@ -269,6 +277,14 @@ impl<C: Commander> Driver<C> {
         self.schedule_due(self.now.monotonic + after, Due::Fault(fault));
     }
 
+    /// Puts what upstream would do at a moment into the timeline; nothing else happens by it.
+    pub fn remark(&mut self, moment: Moment, text: &'static str) {
+        match moment {
+            Moment::Start(after) => self.schedule_due(Monotonic::ZERO + after, Due::Remark(text)),
+            Moment::Replacement(after) => self.remarks.push((after, text)),
+        }
+    }
+
     /// Lets the next thing happen. False if nothing ever will.
     pub fn step(&mut self) -> bool {
         let Some((at, source)) = self.next_source() else { return false };
@@ -319,6 +335,8 @@ impl<C: Commander> Driver<C> {
             matches!(
                 due,
                 Due::Fault(_)
+                    | Due::Remark(_)
+                    | Due::Ec2FaultEnds(_)
                     | Due::Chaos
                     | Due::ChaosAtLarge
                     | Due::Move
@@ -410,7 +428,14 @@ impl<C: Commander> Driver<C> {
             Due::StartProcess => self.start_process(),
             Due::Fault(fault) => self.inject(fault),
             Due::LookAgain(instance) => self.mirror_instance(&instance),
-            Due::Ec2FaultEnds(fault) => self.ec2.end(&fault),
+            Due::Ec2FaultEnds(fault) => {
+                self.ec2.end(&fault);
+                if fault == Ec2Fault::Outage {
+                    self.note(Actor::Ec2, "the API is there again", "");
+                    self.measures.ec2_is_back(self.now.monotonic);
+                }
+            }
+            Due::Remark(text) => self.note(Actor::Upstream, text, ""),
             Due::Chaos => self.draw_chaos(),
             Due::ChaosAtLarge => self.draw_chaos_at_large(),
             Due::Move => self.draw_move(),

@@ -5,9 +5,10 @@ use smol_str::SmolStr;
 use super::fault::CallFault;
 use super::flight::{self, Course, Flight};
 use super::{Actor, Commander, Driver, Due};
-use crate::controller::command::{Call, Command, KubernetesCall};
+use crate::controller::command::{Call, Command, Ec2Call, KubernetesCall};
 use crate::controller::event::EventKind;
-use crate::model::outcome::{CallResult, Outcome};
+use crate::model::outcome::{Answer, CallResult, Outcome};
+use crate::model::volume::InstanceState;
 use crate::sim::checkers::world::{Actor as Writer, News};
 use crate::sim::ec2::Caller;
 
@@ -89,6 +90,9 @@ impl<C: Commander> Driver<C> {
             }
         };
         self.count_answer(&command.call, &result);
+        if result == CallResult::Done(Answer::Accepted) {
+            self.count_detach_under_a_mount(&command.call);
+        }
         if self.options.trace && flight::is_mutating(&command.call) {
             let late = fault.map(|fault| format!(" [{fault:?}]")).unwrap_or_default();
             let what = super::describe::call(&command.call, &self.world);
@@ -107,6 +111,13 @@ impl<C: Commander> Driver<C> {
         self.mirror_flights();
     }
 
+    fn count_detach_under_a_mount(&mut self, call: &Call) {
+        let Call::Ec2(Ec2Call::DetachVolume { volume, instance, .. }) = call else { return };
+        let runs = self.world.instances.get(instance).is_some_and(|i| i.state == InstanceState::Running);
+        let mounted = self.world.mounts.keys().any(|key| key.volume == *volume && key.instance == *instance);
+        self.measures.detached_while_mounted += u64::from(runs && mounted);
+    }
+
     fn count_answer(&mut self, call: &Call, result: &CallResult) {
         match (call, result) {
             (Call::Ec2(_), CallResult::Throttled) => self.world.counts.ec2_throttles += 1,
@@ -121,6 +132,21 @@ impl<C: Commander> Driver<C> {
         }
     }
 
+    /// Whether the timeline says what came of a call beside that it landed: a read that fails again and again, only once.
+    fn is_worth_a_line(&mut self, result: &CallResult, id: u64) -> bool {
+        let Some(flight) = self.flights.get(&id) else { return false };
+        let answered = matches!(result, CallResult::Done(_) | CallResult::Refused(_));
+        if flight::is_mutating(&flight.command.call) {
+            return !answered;
+        }
+        let kind = flight::kind_name(&flight.command.call);
+        if answered {
+            self.failing_reads.remove(kind);
+            return false;
+        }
+        self.failing_reads.insert(kind)
+    }
+
     /// The caller has its one outcome: the answer, or that it gave up.
     pub(super) fn answer(&mut self, id: u64) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
@@ -131,10 +157,10 @@ impl<C: Commander> Driver<C> {
         };
         let outcome = Outcome { id: flight.command.id, began: flight.began, ended: self.now, result };
         let number = flight.process;
-        if self.options.trace && !matches!(outcome.result, CallResult::Done(_) | CallResult::Refused(_)) {
-            let what = super::describe::call(&flight.command.call, &self.world);
+        if self.options.trace && self.is_worth_a_line(&outcome.result, id) {
+            let what = self.flights.get(&id).map(|flight| super::describe::call(&flight.command.call, &self.world));
             let came = super::describe::result(&outcome.result);
-            self.note(Actor::Attachd(number), what, came);
+            self.note(Actor::Attachd(number), what.unwrap_or_default(), came);
         }
         let Some(flight) = self.flights.get(&id) else { return };
         if flight.arrivals == 0 {

@@ -1,5 +1,7 @@
 //! The timeline of a run as data; the command line renders it.
 
+use std::time::Duration;
+
 use crate::model::time::Monotonic;
 
 /// One entry of the timeline.
@@ -34,6 +36,17 @@ pub enum Actor {
     Fault,
     /// The simulation itself.
     Simulation,
+    /// The stack attachd replaces, which is not in this world: what it was measured to do at such a moment.
+    Upstream,
+}
+
+/// When a remark is made, counted from the start or from what it waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// This long after the start.
+    Start(Duration),
+    /// This long after a pod was first bound in place of another.
+    Replacement(Duration),
 }
 
 impl std::fmt::Display for Actor {
@@ -46,6 +59,7 @@ impl std::fmt::Display for Actor {
             Self::Person => f.write_str("person"),
             Self::Fault => f.write_str("fault"),
             Self::Simulation => f.write_str("simulation"),
+            Self::Upstream => f.write_str("upstream"),
         }
     }
 }

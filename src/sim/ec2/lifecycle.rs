@@ -165,7 +165,10 @@ impl World {
     /// A guest boots: its check has nothing to say at first.
     pub(super) fn guest_boots(&mut self, id: &InstanceId) {
         if let Some(instance) = self.instances.get_mut(id) {
-            instance.instance_check = CheckStatus::Initializing;
+            let before = std::mem::replace(&mut instance.instance_check, CheckStatus::Initializing);
+            if before == CheckStatus::Impaired {
+                self.checked.insert(id.clone());
+            }
         }
         let after = self.options.check_initializes.draw(&mut self.dice);
         self.check_later(id, after, CheckStatus::Ok);

@@ -495,6 +495,11 @@ impl Ec2Model {
         self.world.take_touched()
     }
 
+    /// Takes the instances whose instance status check came to another result since the last time.
+    pub fn take_checked(&mut self) -> BTreeSet<InstanceId> {
+        self.world.take_checked()
+    }
+
     /// How the calls ended, by action.
     pub fn counts(&self) -> &BTreeMap<Ec2Action, CallCounts> {
         &self.counts

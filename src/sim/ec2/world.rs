@@ -59,6 +59,7 @@ pub(super) struct World {
     generation: u64,
     ended: VecDeque<EndedAttachment>,
     touched: BTreeSet<AwsVolumeId>,
+    pub(super) checked: BTreeSet<InstanceId>,
     /// What is wrong with the answer that is being made.
     pub(super) spoilt: Option<AnswerFault>,
 }
@@ -77,6 +78,7 @@ impl World {
             generation: 0,
             ended: VecDeque::new(),
             touched: BTreeSet::new(),
+            checked: BTreeSet::new(),
             spoilt: None,
         }
     }
@@ -147,6 +149,7 @@ impl World {
             Change::Checked(id, change, check) => {
                 if let Some(instance) = self.instances.get_mut(&id).filter(|i| i.guest_changes == change) {
                     instance.instance_check = check;
+                    self.checked.insert(id);
                 }
             }
             Change::Stopped(id) => {
@@ -304,6 +307,10 @@ impl World {
 
     pub(super) fn take_ended(&mut self) -> Vec<EndedAttachment> {
         self.ended.drain(..).collect()
+    }
+
+    pub(super) fn take_checked(&mut self) -> BTreeSet<InstanceId> {
+        std::mem::take(&mut self.checked)
     }
 
     pub(super) fn take_touched(&mut self) -> BTreeSet<AwsVolumeId> {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::controller::event::Kind;
 use crate::model::ids::{AwsVolumeId, NodeName};
 use crate::sim::driver::{CallFault, CallTarget, Fault, OldLeader};
+use crate::sim::ec2::{AnswerFault, Ec2Action};
 
 /// A fault under a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +25,8 @@ const LATE: Duration = Duration::from_secs(45);
 const STALE: Duration = Duration::from_secs(25);
 /// Long enough for a whole move to happen behind a watch's back.
 const STALLED: Duration = Duration::from_secs(90);
+/// Longer than it takes until absence is believed (30 s) and than two sweeps of a small world.
+const UNSEEN: Duration = Duration::from_secs(150);
 /// Longer than an unmount ever takes a healthy node.
 const SLOW: Duration = Duration::from_secs(120);
 
@@ -44,12 +47,28 @@ pub fn catalogue(volume: &AwsVolumeId, nodes: &[NodeName; 2]) -> Vec<Placeable> 
         add(&format!("stall-watch-{name}"), Fault::StallWatch(Some(kind), STALLED));
         add(&format!("relist-{name}"), Fault::Relist(kind));
     }
+    add("ec2-outage", Fault::Ec2Outage(UNSEEN));
     add("delete-pv", Fault::DeletePersistentVolume(volume.clone()));
     add("detach-by-hand", Fault::DetachByHand(volume.clone()));
+    add("force-detach-by-hand", Fault::ForceDetachByHand(volume.clone()));
     add("delete-pod", Fault::DeletePod(volume.clone()));
     add("force-delete-pod", Fault::ForceDeletePod(volume.clone()));
     add("fail-pod", Fault::FailPod(volume.clone()));
     call_faults(&mut all);
+    answer_faults(&mut all);
+    all
+}
+
+/// Faults that can be placed by name and are not searched with the others yet: the core does not come through them.
+pub fn waiting(nodes: &[NodeName; 2]) -> Vec<Placeable> {
+    let mut all = vec![Placeable { name: "other-region".to_owned(), fault: Fault::OtherRegion(UNSEEN) }];
+    for node in nodes {
+        let faults = [
+            ("hide-instance", Fault::HideInstance(node.clone(), UNSEEN)),
+            ("flicker-instance", Fault::FlickerInstance(node.clone(), UNSEEN)),
+        ];
+        all.extend(faults.map(|(name, fault)| Placeable { name: format!("{name}-{node}"), fault }));
+    }
     all
 }
 
@@ -71,6 +90,7 @@ fn node_faults(node: &NodeName, all: &mut Vec<Placeable>) {
         ("stop", Fault::StopInstance(of())),
         ("start", Fault::StartInstance(of())),
         ("reboot", Fault::RebootInstance(of())),
+        ("hang", Fault::HangMachine(of())),
         ("taint", Fault::Taint(of())),
         ("untaint", Fault::RemoveTaint(of())),
     ];
@@ -88,6 +108,7 @@ fn people(volume: &AwsVolumeId, node: &NodeName, all: &mut Vec<Placeable>) {
         ("strip-finalizers", on(Fault::StripFinalizers)),
         ("annotate-unmounted", on(Fault::AnnotateUnmounted)),
         ("attach-by-hand", on(Fault::AttachByHand)),
+        ("carry-by-hand", on(Fault::CarryByHand)),
         ("move-pod", on(Fault::MovePod)),
     ];
     all.extend(faults.map(|(name, fault)| Placeable { name: format!("{name}-{node}"), fault }));
@@ -124,6 +145,22 @@ fn call_faults(all: &mut Vec<Placeable>) {
     }
 }
 
+fn answer_faults(all: &mut Vec<Placeable>) {
+    let actions = [
+        ("volumes", Ec2Action::DescribeVolumes),
+        ("instances", Ec2Action::DescribeInstances),
+        ("checks", Ec2Action::DescribeInstanceStatus),
+    ];
+    let faults =
+        [("html", AnswerFault::Unreadable), ("leave-out", AnswerFault::LeavesOneOut), ("half", AnswerFault::Half)];
+    for (action_name, action) in actions {
+        for (fault_name, with) in faults {
+            let name = format!("{fault_name}-{action_name}");
+            all.push(Placeable { name, fault: Fault::NextAnswer(action, with) });
+        }
+    }
+}
+
 /// The kinds of call, as [`crate::sim::checkers::world::CallCounts`] names them, that a target stands for.
 pub(super) fn kinds_of(target: CallTarget) -> &'static [&'static str] {
     const ATTACHMENT: [&str; 5] = [
@@ -137,7 +174,9 @@ pub(super) fn kinds_of(target: CallTarget) -> &'static [&'static str] {
         CallTarget::AttachVolume => &["AttachVolume"],
         CallTarget::DetachVolume => &["DetachVolume"],
         CallTarget::Ec2Mutating => &["AttachVolume", "DetachVolume"],
-        CallTarget::Ec2Describe => &["DescribeVolumes", "DescribeInstances", "DescribeInstanceTypes"],
+        CallTarget::Ec2Describe => {
+            &["DescribeVolumes", "DescribeInstances", "DescribeInstanceTypes", "DescribeInstanceStatus"]
+        }
         CallTarget::KubernetesWrite | CallTarget::Attachment => &ATTACHMENT,
         CallTarget::NodeStatus => &["PatchNodeStatus"],
         CallTarget::LiveRead => &["GetNode", "ListPods", "GetAttachment", "GetPersistentVolume"],

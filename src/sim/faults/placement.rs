@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::catalogue::{Placeable, catalogue, kinds_of};
+use super::catalogue::{Placeable, catalogue, kinds_of, waiting};
 use super::{Placed, Specification};
 use crate::controller::policy::Policy;
 use crate::model::ids::{AttachmentKey, AttachmentName, AwsVolumeId, NodeName, VolumeKey};
@@ -63,12 +63,16 @@ impl Profile {
         Ok(sound.then_some(Self { specification, faults, eventful, before_call }))
     }
 
-    /// The steps after which this fault is put: for a fault of the next call, once before each such call; for any other,
+    /// The steps after which this fault is put: for a fault of the next call or its answer, once before each such call; for any other,
     /// every step that changed anything.
     fn steps_for(&self, fault: &Fault) -> Vec<u64> {
-        let Fault::NextCall(target, _) = fault else { return self.eventful.clone() };
+        let kinds = match fault {
+            Fault::NextCall(target, _) => kinds_of(*target).to_vec(),
+            Fault::NextAnswer(action, _) => vec![action.name()],
+            _ => return self.eventful.clone(),
+        };
         let mut steps: Vec<u64> =
-            kinds_of(*target).iter().filter_map(|kind| self.before_call.get(kind)).flatten().copied().collect();
+            kinds.iter().filter_map(|kind| self.before_call.get(kind)).flatten().copied().collect();
         steps.sort_unstable();
         steps.dedup();
         steps
@@ -107,7 +111,8 @@ type Resolved = (&'static SmallWorld, Vec<(u64, Fault)>);
 fn resolve(specification: &Specification) -> Result<Resolved, PlacementError> {
     let world = SmallWorld::named(&specification.world)
         .ok_or_else(|| PlacementError::UnknownWorld(specification.world.clone()))?;
-    let faults = catalogue(&world.volume(), &world.nodes());
+    let mut faults = catalogue(&world.volume(), &world.nodes());
+    faults.extend(waiting(&world.nodes()));
     let find = |placed: &Placed| {
         let found = faults.iter().find(|placeable| placeable.name == placed.fault);
         let fault = found.ok_or_else(|| PlacementError::UnknownFault(placed.fault.clone()))?;
@@ -181,7 +186,11 @@ fn makes_sense(world: &World, fault: &Fault) -> bool {
             let marked = world.nodes.get(node).is_some_and(|node| is_marked(node, &VolumeKey::ebs(volume)));
             marked && attachment(volume, node)
         }
-        Fault::DetachByHand(volume) => attached(volume),
+        Fault::DetachByHand(volume) | Fault::ForceDetachByHand(volume) => attached(volume),
+        Fault::CarryByHand(volume, node) => {
+            let there = world.nodes.get(node).and_then(instance_of).and_then(|i| world.ec2_attachment(volume, i));
+            attached(volume) && there.is_none()
+        }
         Fault::AttachByHand(volume, _) => !attached(volume),
         Fault::DeletePod(_) | Fault::ForceDeletePod(_) | Fault::FailPod(_) => !world.pods.is_empty(),
         _ => true,

@@ -4,16 +4,21 @@
 //! steps the driver, and heals it when the script is over. Must never look at what the core does.
 
 mod chaos;
+mod evidence;
+mod failover;
 mod large;
 mod nodes;
 mod rollout;
 pub mod small;
+mod upstream;
 
 use std::time::Duration;
 
 use crate::controller::policy::Policy;
 use crate::model::ids::{AwsVolumeId, NodeName};
 use crate::sim::driver::{Driver, DriverOptions};
+
+pub use upstream::Upstream;
 
 /// When the first pods are bound unless the scenario says otherwise: every kubelet is Ready, every watch has synced.
 const BOUND_AT: Duration = Duration::from_secs(20);
@@ -46,6 +51,8 @@ pub struct Scenario {
     pub nodes: u32,
     /// Volumes unless chosen.
     pub volumes: u32,
+    /// What upstream was measured to do in this situation.
+    pub upstream: Option<&'static Upstream>,
     tune: fn(&mut DriverOptions),
     script: fn(&mut Stage),
 }
@@ -76,13 +83,14 @@ impl Stage {
 
 fn as_it_is(_: &mut DriverOptions) {}
 
-static ALL: [Scenario; 6] = [
+static ALL: [Scenario; 11] = [
     Scenario {
         name: "rollout",
         sentence: "volumes are attached for the first time, then every pod moves to the next node, one after the other",
         lasts: Duration::from_secs(30 * 60),
         nodes: 3,
         volumes: 6,
+        upstream: None,
         tune: as_it_is,
         script: rollout::script,
     },
@@ -92,6 +100,7 @@ static ALL: [Scenario; 6] = [
         lasts: Duration::from_secs(20 * 60),
         nodes: 4,
         volumes: 12,
+        upstream: None,
         tune: as_it_is,
         script: nodes::drain,
     },
@@ -101,6 +110,7 @@ static ALL: [Scenario; 6] = [
         lasts: Duration::from_secs(30 * 60),
         nodes: 3,
         volumes: 6,
+        upstream: None,
         tune: as_it_is,
         script: nodes::loss_until_tainted,
     },
@@ -110,8 +120,59 @@ static ALL: [Scenario; 6] = [
         lasts: Duration::from_secs(40 * 60),
         nodes: 3,
         volumes: 6,
+        upstream: None,
         tune: nodes::force_always,
         script: nodes::loss_until_timeout,
+    },
+    Scenario {
+        name: "instance-terminated",
+        sentence: "an instance is terminated: EC2 says so, its volumes are free at once, nobody waits six minutes",
+        lasts: Duration::from_secs(20 * 60),
+        nodes: 3,
+        volumes: 3,
+        upstream: Some(&upstream::INSTANCE_TERMINATED),
+        tune: as_it_is,
+        script: failover::instance_terminated,
+    },
+    Scenario {
+        name: "stopped",
+        sentence: "an instance is stopped and its pods are force-deleted: nothing runs there, so its volumes may go",
+        lasts: Duration::from_secs(20 * 60),
+        nodes: 3,
+        volumes: 3,
+        upstream: Some(&upstream::STOPPED),
+        tune: as_it_is,
+        script: failover::stopped,
+    },
+    Scenario {
+        name: "kubelet-dead",
+        sentence: "a kubelet dies, its machine does not: containers write on, so no volume is taken from them",
+        lasts: Duration::from_secs(30 * 60),
+        nodes: 3,
+        volumes: 3,
+        upstream: Some(&upstream::KUBELET_DEAD),
+        tune: as_it_is,
+        script: failover::kubelet_dead,
+    },
+    Scenario {
+        name: "stale-reads",
+        sentence: "pods move while a third of EC2's answers show what was true up to 20 seconds ago",
+        lasts: Duration::from_secs(20 * 60),
+        nodes: 3,
+        volumes: 6,
+        upstream: Some(&upstream::STALE_READS),
+        tune: evidence::read_late,
+        script: evidence::stale_reads,
+    },
+    Scenario {
+        name: "api-outage",
+        sentence: "EC2's API is down for five minutes while pods move: nothing is believed gone, all goes on afterwards",
+        lasts: Duration::from_secs(30 * 60),
+        nodes: 3,
+        volumes: 3,
+        upstream: Some(&upstream::API_OUTAGE),
+        tune: as_it_is,
+        script: evidence::api_outage,
     },
     Scenario {
         name: "burst",
@@ -119,6 +180,7 @@ static ALL: [Scenario; 6] = [
         lasts: Duration::from_secs(60 * 60),
         nodes: 50,
         volumes: 1_000,
+        upstream: None,
         tune: as_it_is,
         script: large::burst,
     },
@@ -128,6 +190,7 @@ static ALL: [Scenario; 6] = [
         lasts: Duration::from_secs(2 * 60 * 60),
         nodes: 20,
         volumes: 100,
+        upstream: None,
         tune: chaos::tune,
         script: chaos::script,
     },
@@ -151,6 +214,9 @@ impl Scenario {
         let nodes = (1..=count).map(|number| driver.add_node(&format!("n{number}"))).collect();
         let mut stage = Stage { driver, nodes, volumes: options.volumes.unwrap_or(self.volumes) };
         (self.script)(&mut stage);
+        for (moment, text) in self.upstream.into_iter().flat_map(|upstream| upstream.remarks) {
+            stage.driver.remark(*moment, text);
+        }
         stage.driver
     }
 }

@@ -16,6 +16,9 @@ const BOUND_AT: Duration = Duration::from_secs(5);
 /// When the world's one thing happens: the volume has long been attached, listed and mounted.
 const HAPPENS_AT: Duration = Duration::from_secs(45);
 
+/// When a person gives up waiting for a node that has just become not Ready (50 s after it fell silent).
+const GIVEN_UP_AT: Duration = Duration::from_secs(105);
+
 /// A small world.
 #[derive(Debug)]
 pub struct SmallWorld {
@@ -23,15 +26,17 @@ pub struct SmallWorld {
     pub name: &'static str,
     /// What happens in it, in one line.
     pub sentence: &'static str,
+    tune: fn(&mut DriverOptions),
     volume: fn(&mut Driver, &str, &NodeName, Duration) -> AwsVolumeId,
     script: fn(&mut Driver, &AwsVolumeId, &[NodeName; 2]),
 }
 
 /// Every small world.
-static ALL: [SmallWorld; 8] = [
+static ALL: [SmallWorld; 12] = [
     SmallWorld {
         name: "move",
         sentence: "the pod is deleted on n1 and made again on n2",
+        tune: as_it_is,
         volume: Driver::add_workload,
         script: |driver, volume, [_, n2]| {
             driver.schedule(HAPPENS_AT, Fault::MovePod(volume.clone(), n2.clone()));
@@ -40,6 +45,7 @@ static ALL: [SmallWorld; 8] = [
     SmallWorld {
         name: "overlap",
         sentence: "the next pod is made on n2 while the one on n1 still ends: both want the volume",
+        tune: as_it_is,
         volume: Driver::add_workload,
         script: |driver, volume, [_, n2]| {
             driver.apps_mut().set_replacement(Replacement::AtOnce);
@@ -49,6 +55,7 @@ static ALL: [SmallWorld; 8] = [
     SmallWorld {
         name: "multi-attach",
         sentence: "as overlap, with a ReadWriteOnce volume that EC2 would attach to both nodes",
+        tune: as_it_is,
         volume: Driver::add_multi_attach_workload,
         script: |driver, volume, [_, n2]| {
             driver.apps_mut().set_replacement(Replacement::AtOnce);
@@ -58,6 +65,7 @@ static ALL: [SmallWorld; 8] = [
     SmallWorld {
         name: "delete",
         sentence: "the workload is scaled to zero, and to one again half a minute later",
+        tune: as_it_is,
         volume: Driver::add_workload,
         script: |driver, volume, _| {
             driver.schedule(HAPPENS_AT, Fault::ScaleWorkload(volume.clone(), false));
@@ -67,6 +75,7 @@ static ALL: [SmallWorld; 8] = [
     SmallWorld {
         name: "force-delete",
         sentence: "the pod on n1 is force-deleted (its container runs on) and made again on n2",
+        tune: as_it_is,
         volume: Driver::add_workload,
         script: |driver, volume, [_, n2]| {
             driver.schedule(HAPPENS_AT, Fault::MovePod(volume.clone(), n2.clone()));
@@ -76,12 +85,14 @@ static ALL: [SmallWorld; 8] = [
     SmallWorld {
         name: "recreate",
         sentence: "the pod is deleted and made again on the same node",
+        tune: as_it_is,
         volume: Driver::add_workload,
         script: |driver, volume, _| driver.schedule(HAPPENS_AT, Fault::DeletePod(volume.clone())),
     },
     SmallWorld {
         name: "node-returns",
         sentence: "the Node object of n1 is deleted and registered again, then the pod moves to n2",
+        tune: as_it_is,
         volume: Driver::add_workload,
         script: |driver, volume, [n1, n2]| {
             driver.schedule(HAPPENS_AT, Fault::ReplaceNodeObject(n1.clone()));
@@ -92,6 +103,7 @@ static ALL: [SmallWorld; 8] = [
     SmallWorld {
         name: "leader-change",
         sentence: "the pod moves to n2, and another replica becomes leader on the way",
+        tune: as_it_is,
         volume: Driver::add_workload,
         script: |driver, volume, [_, n2]| {
             driver.schedule(HAPPENS_AT, Fault::MovePod(volume.clone(), n2.clone()));
@@ -99,7 +111,51 @@ static ALL: [SmallWorld; 8] = [
             driver.schedule(soon, Fault::ChangeLeader(OldLeader::Dies));
         },
     },
+    SmallWorld {
+        name: "terminated",
+        sentence: "the instance of n1 is terminated, its pod is made again on n2",
+        tune: as_it_is,
+        volume: Driver::add_workload,
+        script: |driver, _, [n1, _]| driver.schedule(HAPPENS_AT, Fault::TerminateInstance(n1.clone())),
+    },
+    SmallWorld {
+        name: "stopped",
+        sentence: "the instance of n1 is stopped, its pod is force-deleted and made again on n2",
+        tune: as_it_is,
+        volume: Driver::add_workload,
+        script: |driver, volume, [n1, _]| {
+            driver.schedule(HAPPENS_AT, Fault::StopInstance(n1.clone()));
+            driver.schedule(GIVEN_UP_AT, Fault::ForceDeletePod(volume.clone()));
+        },
+    },
+    SmallWorld {
+        name: "kubelet-dead",
+        sentence: "the kubelet of n1 dies and its container writes on, its pod is force-deleted and made again on n2",
+        tune: given_up_soon,
+        volume: Driver::add_workload,
+        script: |driver, volume, [n1, _]| {
+            driver.schedule(HAPPENS_AT, Fault::StopKubelet(n1.clone()));
+            driver.schedule(GIVEN_UP_AT, Fault::ForceDeletePod(volume.clone()));
+        },
+    },
+    SmallWorld {
+        name: "hung",
+        sentence: "the machine of n1 hangs, its pod is force-deleted and made again on n2",
+        tune: given_up_soon,
+        volume: Driver::add_workload,
+        script: |driver, volume, [n1, _]| {
+            driver.schedule(HAPPENS_AT, Fault::HangMachine(n1.clone()));
+            driver.schedule(GIVEN_UP_AT, Fault::ForceDeletePod(volume.clone()));
+        },
+    },
 ];
+
+fn as_it_is(_: &mut DriverOptions) {}
+
+/// A timeout that is over before the world comes to rest: six minutes would never be.
+fn given_up_soon(options: &mut DriverOptions) {
+    options.settings.unmount_timeout = Duration::from_secs(60);
+}
 
 impl SmallWorld {
     /// Every small world.
@@ -126,7 +182,9 @@ impl SmallWorld {
     }
 
     fn build(&self, policy: Policy, trace: bool) -> (Driver, AwsVolumeId) {
-        let mut driver = Driver::new(DriverOptions { policy, trace, ..DriverOptions::new(SEED) });
+        let mut options = DriverOptions { policy, trace, ..DriverOptions::new(SEED) };
+        (self.tune)(&mut options);
+        let mut driver = Driver::new(options);
         let nodes = self.nodes();
         for node in &nodes {
             driver.add_node(node.as_str());

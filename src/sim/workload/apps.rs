@@ -49,6 +49,13 @@ pub struct App {
     incarnations: u64,
 }
 
+impl App {
+    /// Whether its present pod was made in place of an earlier one.
+    pub fn is_replacement(&self) -> bool {
+        self.incarnations > 1
+    }
+}
+
 /// All workloads.
 #[derive(Clone, Debug, Default)]
 pub struct Apps {

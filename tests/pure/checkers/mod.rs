@@ -141,7 +141,8 @@ fn add_machine(world: &mut World, node: &NodeName, instance: &InstanceId) {
     );
     let drivers = BTreeMap::from([(DriverName::ebs(), instance.as_str().into())]);
     world.csi_nodes.insert(node.clone(), CsiNode { name: node.clone(), drivers });
-    let machine = Ec2Instance { state: InstanceState::Running, zone: Zone::new("z"), boot, volume_limit: 25 };
+    let (state, zone) = (InstanceState::Running, Zone::new("z"));
+    let machine = Ec2Instance { state, zone, boot, impaired: false, volume_limit: 25 };
     world.instances.insert(instance.clone(), machine);
 }
 
