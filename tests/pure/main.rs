@@ -9,5 +9,6 @@ mod imports;
 mod placed;
 mod planner;
 mod sabotage;
+mod scenarios;
 mod simulate;
 mod source;

@@ -35,11 +35,22 @@ fn without_a_scenario_it_rolls_out() {
 #[test]
 fn the_list_explains_each_scenario_in_one_line() {
     let text = stdout(&simulate(&["--list"]));
-    for name in ["rollout", "node-drain", "node-loss", "burst", "chaos", "placed", "sabotage"] {
+    let scenarios = ["rollout", "node-drain", "node-loss", "instance-terminated", "stopped", "kubelet-dead", "burst"];
+    for name in scenarios.into_iter().chain(["stale-reads", "api-outage", "chaos", "placed", "sabotage"]) {
         let line = text.lines().find(|line| line.trim_start().starts_with(name));
         assert!(line.is_some_and(|line| line.split_whitespace().count() > 4), "{name} in:\n{text}");
     }
     assert!(stdout(&simulate(&["--help"])).contains("node-drain"));
+}
+
+#[test]
+fn upstream_is_said_at_its_moments_and_set_beside_ours() {
+    let text = stdout(&simulate(&["instance-terminated"]));
+    let of_upstream: Vec<&str> = text.lines().filter(|line| line.contains("  upstream  ")).collect();
+    assert!(of_upstream.iter().any(|line| line.contains("368 s after it was made")), "{text}");
+    let compared = text.lines().find(|line| line.contains("pod made anew → running"));
+    assert!(compared.is_some_and(|line| line.contains("s here, 368 s upstream (measured)")), "{text}");
+    assert!(!stdout(&simulate(&["rollout"])).contains("upstream"), "only what was measured");
 }
 
 #[test]

@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use smol_str::SmolStr;
 
 use super::{Api, PV_PROTECTION};
+use crate::controller::command::NewAttachment;
 use crate::controller::event::Object;
-use crate::model::attachment::VolumeAttachment;
+use crate::model::attachment::{NewAttachmentSource, VolumeAttachment};
 use crate::model::claim::{AccessMode, Claim, PersistentVolume, PersistentVolumeSource, Placement};
 use crate::model::ids::{
-    AttachmentName, AwsVolumeId, BootId, ClaimKey, DriverName, NodeName, PersistentVolumeName, PodKey, ProviderId,
-    ResourceVersion, Uid, UniqueVolumeName, VolumeHandle, Zone,
+    AttachmentKey, AttachmentName, AwsVolumeId, BootId, ClaimKey, DriverName, NodeName, PersistentVolumeName, PodKey,
+    ProviderId, ResourceVersion, Uid, UniqueVolumeName, VolumeHandle, Zone,
 };
 use crate::model::node::{CsiDriver, CsiNode, Node, Ready, UnknownMarks};
 use crate::model::pod::{Pod, PodVolume};
@@ -248,29 +249,79 @@ impl Api {
         true
     }
 
+    /// Somebody deletes a VolumeAttachment, without preconditions. False if there is none, or it is being deleted.
+    pub fn order_deletion(&mut self, now: Now, by: Actor, name: &AttachmentName) -> bool {
+        self.edit_attachment(by, name, |object| {
+            object.deleting.get_or_insert(now.wall.truncated_to_seconds());
+        })
+    }
+
     /// A person deletes a VolumeAttachment, without preconditions.
     pub fn delete_attachment_by_hand(&mut self, now: Now, name: &AttachmentName) -> bool {
-        self.edit_attachment(name, |object| {
-            object.deleting.get_or_insert(now.wall.truncated_to_seconds());
+        self.order_deletion(now, Actor::Person, name)
+    }
+
+    /// kube-controller-manager makes a VolumeAttachment: name and spec only. False if there is one.
+    pub fn create_attachment_by_kubernetes(&mut self, key: &AttachmentKey, source: &PersistentVolumeName) -> bool {
+        let source = NewAttachmentSource::PersistentVolume(source.clone());
+        let new = NewAttachment { key: key.clone(), source, recorded: None };
+        self.create_attachment(Actor::Platform, &new).is_ok()
+    }
+
+    /// Somebody writes the whole `volumesAttached` of a Node. False if there is none, or it says so already.
+    pub fn set_volumes_attached(
+        &mut self,
+        by: Actor,
+        name: &NodeName,
+        list: BTreeMap<UniqueVolumeName, SmolStr>,
+    ) -> bool {
+        let Some(mut node) = self.nodes.get(name).filter(|node| node.volumes_attached != list).cloned() else {
+            return false;
+        };
+        node.volumes_attached = list;
+        self.store_node(by, node);
+        true
+    }
+
+    /// The attacher of another driver adds its finalizer.
+    pub fn add_attacher_finalizer(&mut self, name: &AttachmentName) -> bool {
+        self.edit_attachment(Actor::Platform, name, |object| {
+            let finalizer = object.driver.attacher_finalizer().into();
+            if !object.finalizers.contains(&finalizer) {
+                object.finalizers.push(finalizer);
+            }
+        })
+    }
+
+    /// The attacher of another driver says that the volume is attached.
+    pub fn set_attached_by_attacher(&mut self, name: &AttachmentName) -> bool {
+        self.edit_attachment(Actor::Platform, name, |object| object.status.attached = true)
+    }
+
+    /// The attacher of another driver takes its finalizer off: the volume is detached.
+    pub fn remove_attacher_finalizer(&mut self, name: &AttachmentName) -> bool {
+        self.edit_attachment(Actor::Platform, name, |object| {
+            let finalizer = object.driver.attacher_finalizer();
+            object.finalizers.retain(|of| *of != finalizer);
         })
     }
 
     /// A person strips every finalizer of a VolumeAttachment.
     pub fn strip_finalizers_by_hand(&mut self, name: &AttachmentName) -> bool {
-        self.edit_attachment(name, |object| object.finalizers.clear())
+        self.edit_attachment(Actor::Person, name, |object| object.finalizers.clear())
     }
 
     /// A person annotates a VolumeAttachment `attachd/unmounted`.
     pub fn annotate_unmounted_by_hand(&mut self, name: &AttachmentName, boot: &BootId) -> bool {
-        self.edit_attachment(name, |object| object.unmounted = Some(boot.clone()))
+        self.edit_attachment(Actor::Person, name, |object| object.unmounted = Some(boot.clone()))
     }
 
-    fn edit_attachment(&mut self, name: &AttachmentName, edit: impl FnOnce(&mut VolumeAttachment)) -> bool {
+    fn edit_attachment(&mut self, by: Actor, name: &AttachmentName, edit: impl FnOnce(&mut VolumeAttachment)) -> bool {
         let Some(mut object) = self.attachments.get(name).cloned() else { return false };
         edit(&mut object);
         let changed = self.attachments.get(name) != Some(&object);
         if changed {
-            self.store_attachment(Actor::Person, object);
+            self.store_attachment(by, object);
         }
         changed
     }

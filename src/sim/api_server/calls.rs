@@ -123,7 +123,7 @@ impl Api {
         Ok(CallResult::Done(answer))
     }
 
-    fn create_attachment(&mut self, by: Actor, new: &NewAttachment) -> Result<Answer, CallResult> {
+    pub(super) fn create_attachment(&mut self, by: Actor, new: &NewAttachment) -> Result<Answer, CallResult> {
         let name = AttachmentName::of(&new.key);
         if let Some(stored) = self.attachments.get(&name) {
             let state = if stored.deleting.is_some() { "object is being deleted: " } else { "" };

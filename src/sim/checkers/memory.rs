@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::Scope;
-use super::world::{Actor, Ec2CallKind, News, World, instance_of};
+use super::world::{Actor, Ec2Attachment, Ec2CallKind, News, World, instance_of};
 use crate::controller::policy::ForceDetach;
 use crate::model::attachment::{AttachmentSource, VolumeAttachment};
 use crate::model::claim::{PersistentVolume, PersistentVolumeSource};
@@ -66,6 +66,10 @@ pub(super) struct Memory {
     fence_fell: BTreeMap<InstanceId, Monotonic>,
     /// Since when no Node names the instance, or the one that did was not Ready.
     no_node_since: BTreeMap<InstanceId, Wall>,
+    /// Volumes of which others than attachd ordered the detach from an instance.
+    ordered: BTreeSet<(AwsVolumeId, InstanceId)>,
+    /// When the Node of an instance was last seen not Ready, tainted, gone, or without its volumes in use.
+    was_silent: BTreeMap<InstanceId, Monotonic>,
     /// By volume and generation.
     pub(super) pardons: BTreeMap<(AwsVolumeId, u64), Pardon>,
     /// The highest generation seen of each volume.
@@ -106,6 +110,13 @@ impl Memory {
                     self.lost.insert((volume.clone(), attachment.instance.clone()), world.now.monotonic);
                 }
                 News::ListWritten { node, by } => self.see_list(world, node, *by),
+                News::DeletionOrdered { name, by } if !by.is_attachd() => {
+                    let seen = self.attachments.get(name);
+                    let volume = seen.and_then(|seen| seen.volume.as_ref()?.aws_volume_id());
+                    if let (Some(volume), Some(instance)) = (volume, seen.and_then(|seen| seen.instance.clone())) {
+                        self.ordered.insert((volume, instance));
+                    }
+                }
                 _ => {}
             }
         }
@@ -119,6 +130,11 @@ impl Memory {
             && Some(&old) != instance.as_ref()
         {
             remove_from(&mut self.by_instance, &old, &object.name);
+        }
+        if let (Some(instance), None) = (&instance, object.deleting)
+            && let Some(volume) = volume.as_ref().and_then(VolumeKey::aws_volume_id)
+        {
+            self.ordered.remove(&(volume, instance.clone()));
         }
         if let Some(instance) = &instance {
             self.by_instance.entry(instance.clone()).or_default().insert(object.name.clone());
@@ -156,6 +172,13 @@ impl Memory {
                 self.fence_fell.insert(instance.clone(), now);
             }
             self.node_of.insert(instance.clone(), name.clone());
+        }
+        let silent =
+            node.is_none_or(|node| !node.ready.is_true || node.out_of_service || node.volumes_in_use.is_empty());
+        if let Some(instance) = self.nodes.get(name).and_then(|before| before.instance.clone())
+            && silent
+        {
+            self.was_silent.insert(instance, now);
         }
     }
 
@@ -230,6 +253,21 @@ impl Memory {
         let since = self.no_node_since.get(instance)?;
         let forced = timed_out(world, world.now.wall.saturating_since(*since)) && may_be_forced(world, instance);
         forced.then_some(Pardon::FencedNodeGone)
+    }
+
+    /// Pardons the end of an attachment that others ordered, unless attachd's guard should have held it.
+    pub(super) fn pardon_order(&mut self, world: &World, volume: &AwsVolumeId, attachment: &Ec2Attachment) {
+        let key = (volume.clone(), attachment.instance.clone());
+        let ordered = self.ordered.contains(&key);
+        let name = VolumeKey::ebs(volume).unique_name();
+        let guarded = self.node(world, &attachment.instance).is_some_and(|node| {
+            let was_silent = self.was_silent.get(&attachment.instance);
+            let fell_just_now = was_silent.is_some_and(|at| world.now.monotonic.saturating_since(*at) <= FENCE_EXCUSES);
+            node.ready.is_true && !node.out_of_service && node.volumes_in_use.contains(&name) && !fell_just_now
+        });
+        if ordered && !guarded {
+            self.pardons.insert((volume.clone(), attachment.generation), Pardon::Fenced);
+        }
     }
 
     /// The Node that names the instance.

@@ -7,6 +7,9 @@ use crate::model::ids::AwsVolumeId;
 
 pub(super) fn check(memory: &mut Memory, world: &World, scope: &Scope, found: &mut Findings<'_>) {
     pardon_ordered_under_a_fence(memory, world);
+    if world.rules.is_ordered {
+        pardon_ordered_by_others(memory, world);
+    }
     for volume in &scope.volumes {
         attachment_under_a_mount_is_not_taken(memory, world, volume, found);
         mount_is_served_by_its_own_attachment(memory, world, volume, found);
@@ -33,6 +36,22 @@ fn pardon_ordered_under_a_fence(memory: &mut Memory, world: &World) {
             && let Some(attachment) = world.ec2_attachment(&volume, &instance)
         {
             memory.pardons.insert((volume, attachment.generation), pardon);
+        }
+    }
+}
+
+/// Beside kube-controller-manager an order of others is carried out, whoever climbed the ladder, with one guard: on a
+/// Ready node that nobody fenced, a volume that is reported in use stays.
+fn pardon_ordered_by_others(memory: &mut Memory, world: &World) {
+    for news in &world.news {
+        let News::AttachmentEnded { volume, attachment, .. } = news else { continue };
+        memory.pardon_order(world, volume, attachment);
+    }
+    let touched = world.touched.volumes.iter();
+    let ending = touched.filter_map(|id| Some((id, world.volumes.get(id)?)));
+    for (id, attachment) in ending.flat_map(|(id, volume)| volume.attachments.iter().map(move |a| (id, a))) {
+        if attachment.ending_by.is_some() {
+            memory.pardon_order(world, id, attachment);
         }
     }
 }

@@ -108,7 +108,10 @@ impl<'a> Rest<'a> {
                     if attachment.state != AttachmentState::Attached && !by_hand {
                         self.tell(Invariant::WantedIsAttached, about, format!("still {:?}", attachment.state));
                     }
-                } else if !self.is_foreign(id, attachment) && !self.is_held(id, &attachment.instance) {
+                } else if !self.is_foreign(id, attachment)
+                    && !self.is_held(id, &attachment.instance)
+                    && !self.is_robbed(id, attachment)
+                {
                     self.tell(Invariant::AttachedIsWanted, about, "no pod wants it there");
                 }
             }
@@ -218,7 +221,9 @@ impl<'a> Rest<'a> {
     }
 
     fn object_says_so(&mut self, object: &VolumeAttachment, attachment: &Ec2Attachment, about: String) {
-        if object.deleting.is_some() {
+        if object.deleting.is_some() && self.world.rules.is_ordered && self.is_guarded(object) {
+            // Held: a person ordered it. Nobody but a person can take a deletionTimestamp back.
+        } else if object.deleting.is_some() {
             self.tell(
                 Invariant::ObjectsExactAtRest,
                 about,
@@ -235,11 +240,23 @@ impl<'a> Rest<'a> {
         }
     }
 
+    /// Whether attachd's guard keeps the volume of a VolumeAttachment that a person deletes: in use on a Ready node.
+    fn is_guarded(&self, object: &VolumeAttachment) -> bool {
+        let name = volume_behind(self.world, object).map(|volume| volume.unique_name());
+        let node = self.world.nodes.get(&object.node).filter(|node| node.ready.is_true && !node.out_of_service);
+        node.zip(name).is_some_and(|(node, name)| node.volumes_in_use.contains(&name))
+    }
+
+    /// Whether a person took the VolumeAttachment of an attachment where attachd may make none: nobody leads it out.
+    fn is_robbed(&self, id: &AwsVolumeId, attachment: &Ec2Attachment) -> bool {
+        self.world.rules.is_ordered && self.world.robbed.contains(&(id.clone(), attachment.instance.clone()))
+    }
+
     fn attachments_have_objects(&mut self) {
         for (id, volume) in &self.world.volumes {
             for attachment in &volume.attachments {
                 let stands = self.objects_of(id, &attachment.instance).next().is_some();
-                if !stands && attachment.made_by.is_attachd() {
+                if !stands && attachment.made_by.is_attachd() && !self.is_robbed(id, attachment) {
                     let about = format!("{id} on {}", attachment.instance);
                     self.tell(Invariant::ObjectsExactAtRest, about, "no VolumeAttachment stands for this attachment");
                 }

@@ -74,6 +74,11 @@ fn resolve(world: &World, pod: &Pod, volume: &PodVolume) -> Option<VolumeKey> {
     volume_key_of(pv)
 }
 
+/// The EBS volume of a pod that has one.
+pub fn volume_of_pod(world: &World, pod: &Pod) -> Option<AwsVolumeId> {
+    pod.volumes.iter().find_map(|volume| resolve(world, pod, volume)?.aws_volume_id())
+}
+
 /// The pods that want this volume on this node.
 pub fn pods_wanting<'a>(world: &'a World, volume: &'a VolumeKey, node: &'a NodeName) -> impl Iterator<Item = &'a Pod> {
     let here = world.pods.values().filter(move |pod| !pod.terminated && pod.node.as_ref() == Some(node));

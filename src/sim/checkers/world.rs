@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::controller::event::Term;
+use crate::controller::event::{Role, Term};
 use crate::controller::policy::{ForceDetach, Settings};
 use crate::model::attachment::VolumeAttachment;
 use crate::model::claim::{Claim, PersistentVolume};
@@ -50,6 +50,8 @@ pub struct World {
 
     /// The kernels: what is mounted where, and on which attachment it was mounted. Gone with the boot.
     pub mounts: BTreeMap<MountKey, Mount>,
+    /// Volumes and instances whose VolumeAttachment lost its attacher's finalizer to a person.
+    pub robbed: BTreeSet<(AwsVolumeId, InstanceId)>,
     /// Leadership, as the leases were really held.
     pub terms: BTreeMap<Term, TermHeld>,
     /// Calls counted since the start.
@@ -93,11 +95,18 @@ pub struct WorldRules {
     pub force_detach: ForceDetach,
     /// Rung (d).
     pub unmount_timeout: std::time::Duration,
+    /// Whether kube-controller-manager makes and deletes the VolumeAttachments: then a deletionTimestamp is an order, and
+    /// the fencing is who gave it.
+    pub is_ordered: bool,
 }
 
 impl From<&Settings> for WorldRules {
     fn from(settings: &Settings) -> Self {
-        Self { force_detach: settings.force_detach, unmount_timeout: settings.unmount_timeout }
+        Self {
+            force_detach: settings.force_detach,
+            unmount_timeout: settings.unmount_timeout,
+            is_ordered: !settings.roles.contains(&Role::AttachDetach),
+        }
     }
 }
 

@@ -28,6 +28,9 @@ impl<C: Commander> Driver<C> {
         if !is_heartbeat(&change) {
             self.last_activity = self.now.monotonic;
         }
+        if let Some(controller) = &mut self.attach_detach {
+            controller.see(self.now, &change);
+        }
         let (from, to) = self.options.latencies.watch;
         for process in &mut self.processes {
             let due = self.now.monotonic + self.dice.watches.between(from, to);

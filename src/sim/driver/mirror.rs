@@ -7,6 +7,7 @@ use crate::model::claim::{PersistentVolume, PersistentVolumeSource};
 use crate::model::ids::{AwsVolumeId, BootId, InstanceId, KubernetesVolumeId, NodeName};
 use crate::model::volume::{CheckStatus, InstanceState};
 use crate::sim::api_server::Change;
+use crate::sim::checkers::wanted::volume_behind;
 use crate::sim::checkers::world::{
     Actor, Ec2Attachment, Ec2CallInFlight, Ec2CallKind, Ec2Instance, Ec2Volume, Mount, MountKey, News,
 };
@@ -222,6 +223,10 @@ impl<C: Commander> Driver<C> {
             self.world.news.push(News::DeletionOrdered { name: before.name.clone(), by });
         }
         if before.has_attacher_finalizer() && !after.is_some_and(VolumeAttachment::has_attacher_finalizer) {
+            let volume = volume_behind(&self.world, &before).and_then(|volume| volume.aws_volume_id());
+            if let (Actor::Person, Some(volume), Some(instance)) = (by, volume, before.instance()) {
+                self.world.robbed.insert((volume, instance));
+            }
             self.world.news.push(News::FinalizerGone { object: Box::new(before), by });
         }
     }

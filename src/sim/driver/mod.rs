@@ -38,6 +38,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use crate::controller::Controller;
+use crate::controller::event::Role;
 use crate::model::ids::{InstanceId, NodeName};
 use crate::model::time::{Monotonic, Now, Wall};
 use crate::sim::api_server::Api;
@@ -45,7 +46,7 @@ use crate::sim::checkers::world::{Touched, World, WorldRules};
 use crate::sim::dice::Dice;
 use crate::sim::ec2::{Ec2Fault, Ec2Model};
 use crate::sim::kubelet::{Deed, Kubelet, Machine, Surroundings};
-use crate::sim::workload::{Apps, ControlPlane};
+use crate::sim::workload::{Apps, AttachDetachController, ControlPlane};
 use flight::Flight;
 use process::Process;
 
@@ -100,6 +101,7 @@ enum Source {
     Kubelet,
     Plane,
     Apps,
+    AttachDetach,
     Watches(u64),
     Wake(u64),
 }
@@ -137,6 +139,8 @@ pub struct Driver<C = Controller> {
     changing: BTreeSet<InstanceId>,
     apps: Apps,
     plane: ControlPlane,
+    /// kube-controller-manager's own, where attachd has not its role.
+    attach_detach: Option<AttachDetachController>,
 
     processes: Vec<Process<C>>,
     last_process: u64,
@@ -192,6 +196,7 @@ impl<C: Commander> Driver<C> {
             changing: BTreeSet::new(),
             apps: Apps::default(),
             plane: ControlPlane::new(options.control_plane.clone()),
+            attach_detach: (!options.settings.roles.contains(&Role::AttachDetach)).then(AttachDetachController::new),
             processes: Vec::new(),
             last_process: 0,
             last_term: 0,
@@ -348,6 +353,7 @@ impl<C: Commander> Driver<C> {
         !planned
             && self.apps.next_due().is_none()
             && !self.plane.is_waiting()
+            && !self.attach_detach.as_ref().is_some_and(|controller| controller.is_busy(self.now.monotonic))
             && self.now.monotonic.saturating_since(self.last_activity) >= QUIET_FOR
             && !self.flights.values().any(|flight| flight::is_mutating(&flight.command.call))
     }
@@ -371,6 +377,7 @@ impl<C: Commander> Driver<C> {
         offer(self.kubelets_due.first().map(|(at, _)| *at), Source::Kubelet);
         offer(self.plane.next_due(), Source::Plane);
         offer(self.apps.next_due(), Source::Apps);
+        offer(self.attach_detach.as_ref().and_then(AttachDetachController::next_due), Source::AttachDetach);
         for process in &self.processes {
             offer(process.next_delivery(), Source::Watches(process.number));
             offer(process.wake, Source::Wake(process.number));
@@ -401,6 +408,12 @@ impl<C: Commander> Driver<C> {
                 }
             }
             Source::Apps => self.apps.wake(self.now, &mut self.api, &mut self.dice.workload),
+            Source::AttachDetach => {
+                let Some(controller) = &mut self.attach_detach else { return };
+                for what in controller.wake(self.now, &mut self.api) {
+                    self.note(Actor::ControlPlane("attach-detach"), what, "");
+                }
+            }
             Source::Watches(number) => {
                 let now = self.now;
                 if let Some(process) = self.process(number) {

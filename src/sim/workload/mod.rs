@@ -5,9 +5,11 @@
 //! look at EC2 (but for whether an instance is gone, which the cloud's loop asks) nor at attachd.
 
 mod apps;
+mod attach_detach;
 mod control_plane;
 #[cfg(test)]
 mod tests;
 
 pub use apps::{App, AppId, Apps, Replacement};
+pub use attach_detach::AttachDetachController;
 pub use control_plane::{ControlPlane, ControlPlaneOptions};

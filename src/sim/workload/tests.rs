@@ -1,5 +1,7 @@
 //! The workloads and loops alone.
 
+mod attach_detach;
+
 use super::*;
 use crate::model::ids::AwsVolumeId;
 use crate::model::ids::{BootId, ClaimKey, InstanceId, NodeName, PodKey, ProviderId, Zone};
