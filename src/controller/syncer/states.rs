@@ -39,14 +39,12 @@ const TERMINATED_REMEMBERED: Duration = Duration::from_secs(24 * 3600);
 /// What is known of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Machine {
-    /// Nothing that counts.
+    /// Nothing that counts; also while it stops or shuts down: its guest may write to the end.
     Unknown,
     /// Running, as far as EC2's checks tell.
     Running,
     /// Running with a status check failed, in two reads 10 s apart.
     Impaired,
-    /// Neither running nor stopped for good (`stopping`, `shutting-down`), in two reads 10 s apart.
-    Halting,
     /// `stopped` in two reads 10 s apart.
     Stopped,
     /// Absent from two reads 30 s apart in which other instances were found.
@@ -373,11 +371,6 @@ impl States {
         match &run.what {
             Shown::Absent if run.spans(ABSENCE_PROVED_AFTER, policy) => Machine::Absent,
             Shown::State(InstanceState::Stopped) if run.spans(STATE_PROVED_AFTER, policy) => Machine::Stopped,
-            Shown::State(InstanceState::Stopping | InstanceState::ShuttingDown)
-                if run.spans(STATE_PROVED_AFTER, policy) =>
-            {
-                Machine::Halting
-            }
             Shown::State(InstanceState::Running | InstanceState::Pending) => match &record.checks {
                 Some(checks) if !counts(checks.last) => Machine::Unknown,
                 Some(checks) if !checks.what => Machine::Running,

@@ -553,3 +553,21 @@ fn rule_17_where_nothing_is_found_at_all_no_volume_is_gone() {
     assert!(desk.is_all_gone("v1"), "{}", desk.story());
     assert!(desk.is_attached("v2", "i2") && desk.count("attach v2") == 1);
 }
+
+#[test]
+fn stale_04_a_node_given_up_long_ago_keeps_its_volume_while_its_machine_shuts_down() {
+    let mut desk = Desk::new();
+    desk.use_volume("a", "n1", "v1");
+    desk.not_ready("n1");
+    desk.remove_pod("a");
+    desk.add_pod("b", "n2", &["v1"]);
+    desk.run(minutes(10));
+    desk.ec2.terminate(desk.now, &instance("i1")).unwrap();
+    while desk.ec2.instance(&instance("i1")).unwrap().state().as_str() == "shutting-down" {
+        desk.expect(&[]);
+        desk.run(s(1));
+        desk.ec2.advance(desk.now);
+    }
+    attached_within(&mut desk, "attach v1 i2", s(9));
+    desk.assert_never("detach v1");
+}
