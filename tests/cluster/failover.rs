@@ -99,7 +99,7 @@ async fn lose_machine(cluster: &Cluster, n: usize, loss: Loss) -> Duration {
         }
     };
     // Every other pod has its successor before the machine's end: nothing may happen then.
-    let waits_for_end = n % 2 == 0;
+    let waits_for_end = n.is_multiple_of(2);
     let name = format!("pod-{n:02}-b");
     let mut bound = Instant::now();
     if !waits_for_end {
