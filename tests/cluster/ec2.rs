@@ -122,6 +122,13 @@ impl Ec2 {
         self.sandbox.with_model(|model, now| model.stop(now, id).expect("stop an instance"));
     }
 
+    /// A person detaches a volume at the console and forces it.
+    pub(crate) fn force_detach_by_hand(&self, instance: &InstanceId, volume: &AwsVolumeId) {
+        self.sandbox.with_model(|model, now| {
+            model.force_detach_by_hand(now, volume, instance).expect("detach an attached volume");
+        });
+    }
+
     /// What the status checks of an instance find from now on.
     pub(crate) fn set_checks(&self, id: &InstanceId, checks: CheckStatus) {
         self.sandbox.with_model(|model, _| model.set_checks(id, checks));

@@ -28,6 +28,7 @@ mod quiet;
 mod rights;
 mod sandbox_boto3;
 mod shutdown;
+mod silent_detach;
 mod tools;
 mod watches;
 mod world;
