@@ -111,6 +111,17 @@ fn nothing_is_detached_from_a_machine_that_runs_though_its_kubelet_is_dead() {
 }
 
 #[test]
+fn a_silent_detach_is_noticed_within_a_sweep_and_fifteen_seconds_and_its_pod_starts_again() {
+    each_seed("silent-detach", |report, _| {
+        let noticed = &report.measures.notice_times;
+        assert!(noticed.len() == 1 && noticed[0] <= secs(60 + 15), "{noticed:?}");
+        assert_eq!(report.measures.events.get("VolumeDetachedExternally"), Some(&2), "told on pod and volume");
+        let started = longest(&report.measures.restart_times);
+        assert!(started <= secs(30), "upstream: never; here {started:?}");
+    });
+}
+
+#[test]
 fn stale_reads_delay_moves_and_cost_no_call_twice() {
     each_seed("stale-reads", |report, _| {
         assert_eq!((report.measures.first_attaches, report.measures.moves), (6, 6));

@@ -36,7 +36,9 @@ fn without_a_scenario_it_rolls_out() {
 fn the_list_explains_each_scenario_in_one_line() {
     let text = stdout(&simulate(&["--list"]));
     let scenarios = ["rollout", "node-drain", "node-loss", "instance-terminated", "stopped", "kubelet-dead", "burst"];
-    for name in scenarios.into_iter().chain(["stale-reads", "api-outage", "chaos", "placed", "sabotage"]) {
+    for name in
+        scenarios.into_iter().chain(["silent-detach", "stale-reads", "api-outage", "chaos", "placed", "sabotage"])
+    {
         let line = text.lines().find(|line| line.trim_start().starts_with(name));
         assert!(line.is_some_and(|line| line.split_whitespace().count() > 4), "{name} in:\n{text}");
     }

@@ -10,8 +10,8 @@ use crate::controller::event::Object;
 use crate::model::attachment::{NewAttachmentSource, VolumeAttachment};
 use crate::model::claim::{AccessMode, Claim, PersistentVolume, PersistentVolumeSource, Placement};
 use crate::model::ids::{
-    AttachmentKey, AttachmentName, AwsVolumeId, BootId, ClaimKey, DriverName, NodeName, PersistentVolumeName, PodKey,
-    ProviderId, ResourceVersion, Uid, UniqueVolumeName, VolumeHandle, Zone,
+    AttachmentKey, AttachmentName, AwsVolumeId, BootId, ClaimKey, NodeName, PersistentVolumeName, PodKey, ProviderId,
+    ResourceVersion, Uid, UniqueVolumeName, VolumeKey, Zone,
 };
 use crate::model::node::{CsiDriver, CsiNode, Node, Ready, UnknownMarks};
 use crate::model::pod::{Pod, PodVolume};
@@ -49,6 +49,11 @@ pub struct NodeGone;
 
 /// A PersistentVolume of the EBS driver as csi-provisioner makes it: ReadWriteOnce, a file system.
 pub fn ebs_volume(name: &str, volume: &AwsVolumeId) -> PersistentVolume {
+    other_volume(name, &VolumeKey::ebs(volume))
+}
+
+/// The same of any driver.
+pub fn other_volume(name: &str, volume: &VolumeKey) -> PersistentVolume {
     PersistentVolume {
         name: PersistentVolumeName::new(name),
         uid: Uid::new(""),
@@ -57,8 +62,8 @@ pub fn ebs_volume(name: &str, volume: &AwsVolumeId) -> PersistentVolume {
         finalizers: Vec::new(),
         claim: None,
         source: PersistentVolumeSource::Csi {
-            driver: DriverName::ebs(),
-            handle: VolumeHandle::new(volume.as_str()),
+            driver: volume.driver.clone(),
+            handle: volume.handle.clone(),
             attributes: BTreeMap::new(),
         },
         access_modes: BTreeSet::from([AccessMode::ReadWriteOnce]),

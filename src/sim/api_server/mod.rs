@@ -25,7 +25,7 @@ use crate::model::node::{CsiDriver, CsiNode, Node};
 use crate::model::pod::Pod;
 use crate::sim::checkers::world::Actor;
 
-pub use actors::{KubeletStatus, NewNode, NodeGone, ebs_volume};
+pub use actors::{KubeletStatus, NewNode, NodeGone, ebs_volume, other_volume};
 pub use watch::Watch;
 
 /// The finalizer a PersistentVolume carries while a claim is bound to it.
@@ -130,6 +130,11 @@ impl Api {
     /// Every Node.
     pub fn nodes(&self) -> impl Iterator<Item = &Node> {
         self.nodes.values()
+    }
+
+    /// Every CSIDriver.
+    pub fn csi_drivers(&self) -> impl Iterator<Item = &CsiDriver> {
+        self.csi_drivers.values()
     }
 
     /// The VolumeAttachment of that name.

@@ -1,14 +1,21 @@
 //! The master invariants: what a kernel has mounted keeps the very attachment it was mounted on.
 
 use super::memory::{Memory, Pardon, is_dead};
-use super::world::{Ec2Attachment, Mount, MountKey, News, World};
+use super::world::{Ec2Attachment, Mount, MountKey, News, World, instance_of};
 use super::{Findings, Invariant, Scope};
-use crate::model::ids::AwsVolumeId;
+use crate::model::ids::{AttachmentName, AwsVolumeId};
 
 pub(super) fn check(memory: &mut Memory, world: &World, scope: &Scope, found: &mut Findings<'_>) {
     pardon_ordered_under_a_fence(memory, world);
     if world.rules.is_ordered {
         pardon_ordered_by_others(memory, world);
+    }
+    for news in &world.news {
+        if let News::DeletionOrdered { name, by } = news
+            && by.is_attachd()
+        {
+            other_driver_is_told_when_unmounted(memory, world, name, found);
+        }
     }
     for volume in &scope.volumes {
         attachment_under_a_mount_is_not_taken(memory, world, volume, found);
@@ -54,6 +61,23 @@ fn pardon_ordered_by_others(memory: &mut Memory, world: &World) {
             memory.pardon_order(world, id, attachment);
         }
     }
+}
+
+/// Of a volume of another driver attachd does nothing but delete its VolumeAttachment: that must not come under a mount.
+fn other_driver_is_told_when_unmounted(
+    memory: &Memory,
+    world: &World,
+    name: &AttachmentName,
+    found: &mut Findings<'_>,
+) {
+    let Some(seen) = memory.attachments.get(name) else { return };
+    let Some(volume) = seen.volume.as_ref().filter(|volume| !volume.driver.is_ebs()) else { return };
+    let Some(instance) = world.nodes.get(&seen.node).and_then(instance_of) else { return };
+    let mounted = world.other_mounts.contains(&(volume.clone(), instance.clone())) && !is_dead(world, instance);
+    let holds = !mounted || memory.fence(world, instance).is_some();
+    found.judge(Invariant::MountedAttachmentStays, holds, || {
+        (format!("{volume} on {}", seen.node), "its VolumeAttachment was deleted while it is mounted".to_owned())
+    });
 }
 
 /// Judged when the end begins: EC2 takes the device away some time between then and the end.

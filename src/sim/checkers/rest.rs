@@ -196,6 +196,34 @@ impl<'a> Rest<'a> {
             self.object_is_exact(&id, object);
         }
         self.attachments_have_objects();
+        self.other_drivers_are_served();
+    }
+
+    /// A volume of another driver has an attached VolumeAttachment where it is wanted, and none elsewhere.
+    fn other_drivers_are_served(&mut self) {
+        let world = self.world;
+        let mut served = BTreeSet::new();
+        for object in world.attachments.values().filter(|object| !object.driver.is_ebs()) {
+            let Some(volume) = volume_behind(world, object) else { continue };
+            let node = world.nodes.get(&object.node);
+            let wanted_here = node.is_some() && self.wanted.get(&volume).is_some_and(|on| on.contains(&object.node));
+            let held = node.is_some_and(|node| {
+                !node.ready.is_true || is_marked(node, &volume) || node.volumes_in_use.contains(&volume.unique_name())
+            });
+            if wanted_here && object.status.attached && object.deleting.is_none() {
+                served.insert(volume);
+            } else if !wanted_here && !held {
+                let about = format!("{volume} on {}", object.node);
+                self.tell(Invariant::ObjectsExactAtRest, about, "left over: no pod wants it");
+            } else {
+                served.insert(volume);
+            }
+        }
+        let unserved: Vec<VolumeKey> =
+            self.wanted.keys().filter(|key| !key.driver.is_ebs() && !served.contains(*key)).cloned().collect();
+        for volume in unserved {
+            self.tell(Invariant::WantedIsAttached, volume.to_string(), "no VolumeAttachment serves it");
+        }
     }
 
     fn object_is_exact(&mut self, id: &AwsVolumeId, object: &VolumeAttachment) {

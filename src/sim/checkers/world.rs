@@ -12,7 +12,8 @@ use crate::model::attachment::VolumeAttachment;
 use crate::model::claim::{Claim, PersistentVolume};
 use crate::model::device::DeviceName;
 use crate::model::ids::{
-    AttachmentName, AwsVolumeId, BootId, ClaimKey, InstanceId, NodeName, PersistentVolumeName, PodKey, Uid, Zone,
+    AttachmentName, AwsVolumeId, BootId, ClaimKey, InstanceId, NodeName, PersistentVolumeName, PodKey, Uid, VolumeKey,
+    Zone,
 };
 use crate::model::node::{CsiNode, Node};
 use crate::model::pod::Pod;
@@ -50,6 +51,8 @@ pub struct World {
 
     /// The kernels: what is mounted where, and on which attachment it was mounted. Gone with the boot.
     pub mounts: BTreeMap<MountKey, Mount>,
+    /// The kernels: volumes of other drivers that are mounted, by machine.
+    pub other_mounts: BTreeSet<(VolumeKey, InstanceId)>,
     /// Volumes and instances whose VolumeAttachment lost its attacher's finalizer to a person.
     pub robbed: BTreeSet<(AwsVolumeId, InstanceId)>,
     /// Leadership, as the leases were really held.

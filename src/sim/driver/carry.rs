@@ -28,6 +28,7 @@ impl<C: Commander> Driver<C> {
         if !is_heartbeat(&change) {
             self.last_activity = self.now.monotonic;
         }
+        self.other_attacher.see(self.now, &change);
         if let Some(controller) = &mut self.attach_detach {
             controller.see(self.now, &change);
         }
@@ -106,8 +107,7 @@ impl<C: Commander> Driver<C> {
 
     fn attachment_of(&self, pod: &Pod) -> Option<AttachmentName> {
         let app = self.apps.get(self.apps.of_pod(&pod.key)?)?;
-        let volume = crate::model::ids::VolumeKey::ebs(&app.volume);
-        Some(AttachmentName::of(&AttachmentKey { volume, node: pod.node.clone()? }))
+        Some(AttachmentName::of(&AttachmentKey { volume: app.key(), node: pod.node.clone()? }))
     }
 
     /// Takes up what a kubelet did.

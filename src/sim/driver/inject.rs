@@ -8,15 +8,12 @@ use crate::model::ids::{AttachmentKey, AttachmentName, AwsVolumeId, InstanceId, 
 use crate::sim::checkers::world::Actor as Writer;
 use crate::sim::ec2::{Ec2Fault, Staleness};
 use crate::sim::kubelet::{Kubelet, Machine};
+use crate::sim::workload::App;
 
 /// The name under which people attach by hand. It is none of the first that attachd takes.
 const DEVICE_BY_HAND: &str = "/dev/xvdf";
 /// How long a person who carries a volume elsewhere waits for its detach: longer than EC2 ever takes.
 const CARRIED_AFTER: Duration = Duration::from_secs(6);
-
-pub(super) fn attachment_name(volume: &AwsVolumeId, node: &NodeName) -> AttachmentName {
-    AttachmentName::of(&AttachmentKey { volume: VolumeKey::ebs(volume), node: node.clone() })
-}
 
 impl<C: Commander> Driver<C> {
     /// Lets a fault happen, now, between two steps.
@@ -140,15 +137,18 @@ impl<C: Commander> Driver<C> {
                 self.api.set_taint(Writer::Person, &node, false);
             }
             Fault::DeleteAttachment(volume, node) => {
-                self.api.delete_attachment_by_hand(self.now, &attachment_name(&volume, &node));
+                let name = self.attachment_name(&volume, &node);
+                self.api.delete_attachment_by_hand(self.now, &name);
             }
             Fault::StripFinalizers(volume, node) => {
-                self.api.strip_finalizers_by_hand(&attachment_name(&volume, &node));
+                let name = self.attachment_name(&volume, &node);
+                self.api.strip_finalizers_by_hand(&name);
             }
             Fault::AnnotateUnmounted(volume, node) => {
-                let machine = self.machine(&node).filter(|m| !m.mounts().contains_key(&volume))?;
+                let machine = self.machine(&node).filter(|m| !m.mounts().contains_key(&VolumeKey::ebs(&volume)))?;
                 let boot = machine.boot().clone();
-                self.api.annotate_unmounted_by_hand(&attachment_name(&volume, &node), &boot);
+                let name = self.attachment_name(&volume, &node);
+                self.api.annotate_unmounted_by_hand(&name, &boot);
             }
             Fault::DeletePersistentVolume(volume) => {
                 let claim = self.app_of(&volume).and_then(|id| self.apps.get(id)).map(|app| app.claim.clone())?;
@@ -204,6 +204,12 @@ impl<C: Commander> Driver<C> {
             other => return Some(other),
         }
         None
+    }
+
+    pub(super) fn attachment_name(&self, volume: &AwsVolumeId, node: &NodeName) -> AttachmentName {
+        let key = self.app_of(volume).and_then(|id| self.apps.get(id)).map(App::key);
+        let volume = key.unwrap_or_else(|| VolumeKey::ebs(volume));
+        AttachmentName::of(&AttachmentKey { volume, node: node.clone() })
     }
 
     fn holders(&self, volume: &AwsVolumeId) -> Vec<InstanceId> {

@@ -4,7 +4,7 @@ use super::{Commander, Driver, Due};
 use crate::controller::event::Object;
 use crate::model::attachment::VolumeAttachment;
 use crate::model::claim::{PersistentVolume, PersistentVolumeSource};
-use crate::model::ids::{AwsVolumeId, BootId, InstanceId, KubernetesVolumeId, NodeName};
+use crate::model::ids::{AwsVolumeId, BootId, InstanceId, KubernetesVolumeId, NodeName, VolumeKey};
 use crate::model::volume::{CheckStatus, InstanceState};
 use crate::sim::api_server::Change;
 use crate::sim::checkers::wanted::volume_behind;
@@ -63,7 +63,7 @@ impl<C: Commander> Driver<C> {
 
     fn attachment_lost(&mut self, volume: &AwsVolumeId, instance: &InstanceId) {
         let Some(node) = self.node_of.get(instance) else { return };
-        let name = super::inject::attachment_name(volume, node);
+        let name = self.attachment_name(volume, node);
         let says_so = |object: &VolumeAttachment| {
             object.status.attached && object.deleting.is_none() && object.instance().as_ref() == Some(instance)
         };
@@ -132,29 +132,43 @@ impl<C: Commander> Driver<C> {
     pub(super) fn orphan_off(&mut self, id: &InstanceId) {
         let Some(mut machine) = self.orphans.remove(id) else { return };
         for volume in machine.lose_everything() {
+            let Some(volume) = volume.aws_volume_id() else {
+                self.world.other_mounts.remove(&(volume, id.clone()));
+                continue;
+            };
             self.world.mounts.retain(|key, _| !(key.instance == *id && key.volume == volume));
             self.world.touched.volumes.insert(volume);
         }
     }
 
     /// What the kernel of a node's machine has mounted of one volume.
-    pub(super) fn mirror_mount(&mut self, node: &NodeName, volume: &AwsVolumeId) {
+    pub(super) fn mirror_mount(&mut self, node: &NodeName, mounted: &VolumeKey) {
         let Some(machine) = self.kubelets.get(node).map(Kubelet::machine) else { return };
         let instance = machine.instance();
+        let Some(volume) = mounted.aws_volume_id() else {
+            let entry = (mounted.clone(), instance.clone());
+            if machine.mounts().contains_key(mounted) {
+                self.world.other_mounts.insert(entry);
+            } else {
+                self.world.other_mounts.remove(&entry);
+            }
+            self.last_activity = self.now.monotonic;
+            return;
+        };
         let key = |generation| MountKey { volume: volume.clone(), instance: instance.clone(), generation };
         let stale: Vec<MountKey> =
             self.world.mounts.range(key(0)..=key(u64::MAX)).map(|(key, _)| key.clone()).collect();
         for key in stale {
             self.world.mounts.remove(&key);
         }
-        if let Some(mount) = machine.mounts().get(volume) {
+        if let Some(mount) = machine.mounts().get(mounted) {
             let entry = Mount { boot: machine.boot().clone(), device: mount.device.clone(), pods: mount.pods.clone() };
             self.world.mounts.insert(key(mount.generation), entry);
         }
         if let Some(entry) = self.world.instances.get_mut(instance) {
             entry.boot = machine.boot().clone();
         }
-        self.world.touched.volumes.insert(volume.clone());
+        self.world.touched.volumes.insert(volume);
         self.last_activity = self.now.monotonic;
     }
 

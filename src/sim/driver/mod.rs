@@ -46,7 +46,7 @@ use crate::sim::checkers::world::{Touched, World, WorldRules};
 use crate::sim::dice::Dice;
 use crate::sim::ec2::{Ec2Fault, Ec2Model};
 use crate::sim::kubelet::{Deed, Kubelet, Machine, Surroundings};
-use crate::sim::workload::{Apps, AttachDetachController, ControlPlane};
+use crate::sim::workload::{Apps, AttachDetachController, ControlPlane, OtherAttacher};
 use flight::Flight;
 use process::Process;
 
@@ -102,6 +102,7 @@ enum Source {
     Plane,
     Apps,
     AttachDetach,
+    OtherAttacher,
     Watches(u64),
     Wake(u64),
 }
@@ -141,6 +142,8 @@ pub struct Driver<C = Controller> {
     plane: ControlPlane,
     /// kube-controller-manager's own, where attachd has not its role.
     attach_detach: Option<AttachDetachController>,
+    /// The attacher of another CSI driver.
+    other_attacher: OtherAttacher,
 
     processes: Vec<Process<C>>,
     last_process: u64,
@@ -196,6 +199,7 @@ impl<C: Commander> Driver<C> {
             changing: BTreeSet::new(),
             apps: Apps::default(),
             plane: ControlPlane::new(options.control_plane.clone()),
+            other_attacher: OtherAttacher::new(),
             attach_detach: (!options.settings.roles.contains(&Role::AttachDetach)).then(AttachDetachController::new),
             processes: Vec::new(),
             last_process: 0,
@@ -377,6 +381,7 @@ impl<C: Commander> Driver<C> {
         offer(self.kubelets_due.first().map(|(at, _)| *at), Source::Kubelet);
         offer(self.plane.next_due(), Source::Plane);
         offer(self.apps.next_due(), Source::Apps);
+        offer(self.other_attacher.next_due(), Source::OtherAttacher);
         offer(self.attach_detach.as_ref().and_then(AttachDetachController::next_due), Source::AttachDetach);
         for process in &self.processes {
             offer(process.next_delivery(), Source::Watches(process.number));
@@ -408,6 +413,11 @@ impl<C: Commander> Driver<C> {
                 }
             }
             Source::Apps => self.apps.wake(self.now, &mut self.api, &mut self.dice.workload),
+            Source::OtherAttacher => {
+                for what in self.other_attacher.wake(self.now, &mut self.api) {
+                    self.note(Actor::ControlPlane("other-attacher"), what, "");
+                }
+            }
             Source::AttachDetach => {
                 let Some(controller) = &mut self.attach_detach else { return };
                 for what in controller.wake(self.now, &mut self.api) {

@@ -3,14 +3,18 @@
 use std::time::Duration;
 
 use super::{Commander, Driver};
-use crate::model::ids::{AwsVolumeId, ClaimKey, DriverName, InstanceId, InstanceType, NodeName, Zone};
+use crate::model::ids::{
+    AwsVolumeId, ClaimKey, DriverName, InstanceId, InstanceType, NodeName, VolumeHandle, VolumeKey, Zone,
+};
 use crate::model::node::CsiDriver;
-use crate::sim::api_server::ebs_volume;
+use crate::sim::api_server::{ebs_volume, other_volume};
 use crate::sim::kubelet::{Kubelet, Surroundings};
 use crate::sim::workload::{AppId, Apps};
 
 /// The zone everything is in unless said otherwise.
 const ZONE: &str = "us-east-1a";
+/// A driver that is not attachd's.
+const OTHER_DRIVER: &str = "csi.example.com";
 /// The type of every instance unless said otherwise: 31 volumes beside its root.
 const INSTANCE_TYPE: &str = "m7i.large";
 
@@ -55,6 +59,20 @@ impl<C: Commander> Driver<C> {
     /// but attachd keeps it on one.
     pub fn add_multi_attach_workload(&mut self, name: &str, node: &NodeName, delay: Duration) -> AwsVolumeId {
         self.add_workload_of(name, node, delay, true)
+    }
+
+    /// The same with a volume of another driver, whose attacher is not attachd.
+    pub fn add_other_workload(&mut self, name: &str, node: &NodeName, delay: Duration) -> AwsVolumeId {
+        let driver = DriverName::new(OTHER_DRIVER);
+        self.api.put_csi_driver(CsiDriver { name: driver.clone(), attach_required: true });
+        let volume = self.ec2.new_volume_id();
+        let key = VolumeKey { driver, handle: VolumeHandle::new(volume.as_str()) };
+        let claim = format!("data-{name}");
+        let pv = other_volume(&format!("pv-{name}"), &key);
+        self.api.create_bound_claim(&ClaimKey::new("default", claim.clone()), pv);
+        self.apps.add_of(self.now.monotonic + delay, (name, &claim), &key, &volume, node);
+        self.settle();
+        volume
     }
 
     fn add_workload_of(&mut self, name: &str, node: &NodeName, delay: Duration, multi_attach: bool) -> AwsVolumeId {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::catalogue::{Placeable, catalogue, kinds_of, waiting};
 use super::{Placed, Specification};
 use crate::controller::policy::Policy;
-use crate::model::ids::{AttachmentKey, AttachmentName, AwsVolumeId, NodeName, VolumeKey};
+use crate::model::ids::{AwsVolumeId, NodeName, VolumeKey};
 use crate::model::volume::InstanceState;
 use crate::sim::checkers::wanted::is_marked;
 use crate::sim::checkers::world::{CallCounts, World, instance_of};
@@ -167,10 +167,8 @@ fn run_to_calm(
 
 /// Whether there is anything for the fault to hit: else the run is one of fewer faults.
 fn makes_sense(world: &World, fault: &Fault) -> bool {
-    let attachment = |volume: &AwsVolumeId, node: &NodeName| {
-        let key = AttachmentKey { volume: VolumeKey::ebs(volume), node: node.clone() };
-        world.attachments.contains_key(&AttachmentName::of(&key))
-    };
+    // A small world has one volume.
+    let attachment = |node: &NodeName| world.attachments.values().any(|object| object.node == *node);
     let attached = |volume: &AwsVolumeId| world.volumes.get(volume).is_some_and(|v| !v.attachments.is_empty());
     let state = |node: &NodeName| {
         let instance = instance_of(world.nodes.get(node)?)?;
@@ -180,11 +178,11 @@ fn makes_sense(world: &World, fault: &Fault) -> bool {
         Fault::DeleteNode(node) | Fault::ReplaceNodeObject(node) | Fault::Taint(node) => world.nodes.contains_key(node),
         Fault::RemoveTaint(node) => world.nodes.get(node).is_some_and(|node| node.out_of_service),
         Fault::StartInstance(node) => state(node) == Some(&InstanceState::Stopped),
-        Fault::DeleteAttachment(volume, node) | Fault::StripFinalizers(volume, node) => attachment(volume, node),
+        Fault::DeleteAttachment(_, node) | Fault::StripFinalizers(_, node) => attachment(node),
         // A person says so of a volume that is held for want of it, never of one that is about to be mounted.
         Fault::AnnotateUnmounted(volume, node) => {
             let marked = world.nodes.get(node).is_some_and(|node| is_marked(node, &VolumeKey::ebs(volume)));
-            marked && attachment(volume, node)
+            marked && attachment(node)
         }
         Fault::DetachByHand(volume) | Fault::ForceDetachByHand(volume) => attached(volume),
         Fault::CarryByHand(volume, node) => {

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::device::DeviceName;
-use crate::model::ids::{AwsVolumeId, BootId, InstanceId, PodKey, Uid, Zone};
+use crate::model::ids::{BootId, InstanceId, PodKey, Uid, VolumeKey, Zone};
 
 /// A volume the kernel has mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct KernelMount {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Container {
     pub(super) key: PodKey,
-    pub(super) volumes: BTreeSet<AwsVolumeId>,
+    pub(super) volumes: BTreeSet<VolumeKey>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub struct Machine {
     boots: u64,
     boot: BootId,
     power: Power,
-    mounts: BTreeMap<AwsVolumeId, KernelMount>,
+    mounts: BTreeMap<VolumeKey, KernelMount>,
     pub(super) containers: BTreeMap<Uid, Container>,
 }
 
@@ -82,7 +82,7 @@ impl Machine {
     }
 
     /// What the kernel has mounted.
-    pub fn mounts(&self) -> &BTreeMap<AwsVolumeId, KernelMount> {
+    pub fn mounts(&self) -> &BTreeMap<VolumeKey, KernelMount> {
         &self.mounts
     }
 
@@ -92,7 +92,7 @@ impl Machine {
     }
 
     /// The machine loses power or is ended: everything in memory is gone. What was mounted is handed out.
-    pub fn lose_everything(&mut self) -> BTreeSet<AwsVolumeId> {
+    pub fn lose_everything(&mut self) -> BTreeSet<VolumeKey> {
         self.containers.clear();
         // Only a reboot finds it still on, and is followed by a boot.
         if self.power != Power::On {
@@ -120,11 +120,11 @@ impl Machine {
         self.power = Power::On;
     }
 
-    pub(super) fn mount(&mut self, volume: AwsVolumeId, generation: u64, device: DeviceName) {
+    pub(super) fn mount(&mut self, volume: VolumeKey, generation: u64, device: DeviceName) {
         self.mounts.insert(volume, KernelMount { generation, device, pods: BTreeSet::new() });
     }
 
-    pub(super) fn unmount(&mut self, volume: &AwsVolumeId) -> bool {
+    pub(super) fn unmount(&mut self, volume: &VolumeKey) -> bool {
         self.mounts.remove(volume).is_some()
     }
 

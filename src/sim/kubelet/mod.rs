@@ -16,7 +16,7 @@ mod volumes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use crate::model::ids::{AwsVolumeId, BootId, InstanceId, NodeName, PodKey, ProviderId, Uid, UniqueVolumeName, Zone};
+use crate::model::ids::{BootId, InstanceId, NodeName, PodKey, ProviderId, Uid, UniqueVolumeName, VolumeKey, Zone};
 use crate::model::node::Node;
 use crate::model::pod::Pod;
 use crate::model::time::{Monotonic, Now};
@@ -69,9 +69,9 @@ impl Default for KubeletOptions {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Deed {
     /// The kernel has the volume mounted, or no longer, or other pods use it.
-    MountChanged(AwsVolumeId),
+    MountChanged(VolumeKey),
     /// The machine lost all its mounts (reboot, stop, end).
-    MountsLost(BTreeSet<AwsVolumeId>),
+    MountsLost(BTreeSet<VolumeKey>),
     /// Every container of the pod runs.
     PodRunning(PodKey, Uid),
     /// Something worth a line: what, and why.
@@ -111,7 +111,7 @@ struct Process {
     node_still_until: Monotonic,
     pod_inbox: VecDeque<(Monotonic, SeenPod)>,
     pods: BTreeMap<Uid, PodWork>,
-    volumes: BTreeMap<AwsVolumeId, VolumeWork>,
+    volumes: BTreeMap<VolumeKey, VolumeWork>,
     /// What its last accepted (or skipped as unchanged) status report showed in use.
     reported: BTreeSet<UniqueVolumeName>,
     last_report: Option<Monotonic>,
@@ -130,10 +130,10 @@ pub enum SeenPod {
 enum Timer {
     Start,
     Inbox,
-    Verify(AwsVolumeId),
-    Mount(AwsVolumeId),
-    Mounted(AwsVolumeId),
-    Unmounted(AwsVolumeId),
+    Verify(VolumeKey),
+    Mount(VolumeKey),
+    Mounted(VolumeKey),
+    Unmounted(VolumeKey),
     ContainerStopped(Uid),
     RemovePod(Uid),
     StatusTick,
@@ -382,12 +382,19 @@ impl Kubelet {
         old
     }
 
+    /// EC2 sees of a guest whether it holds the device of an EBS volume.
+    fn set_guest_holds(&self, volume: &VolumeKey, holds: bool, at: &mut Surroundings<'_>) {
+        if let Some(id) = volume.aws_volume_id() {
+            at.ec2.set_guest_holds(at.now, self.machine.instance(), &id, holds);
+        }
+    }
+
     fn lose_machine_state(&mut self, at: &mut Surroundings<'_>) {
         self.process = None;
         self.timers.clear();
         let lost = self.machine.lose_everything();
         for volume in &lost {
-            at.ec2.set_guest_holds(at.now, self.machine.instance(), volume, false);
+            self.set_guest_holds(volume, false, at);
         }
         if !lost.is_empty() {
             at.deeds.push(Deed::MountsLost(lost));

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::machine::Container;
 use super::{Deed, Kubelet, SeenPod, Surroundings, Timer};
 use crate::model::claim::PersistentVolumeSource;
-use crate::model::ids::{AwsVolumeId, ClaimKey, KubernetesVolumeId, PodKey, Uid};
+use crate::model::ids::{ClaimKey, KubernetesVolumeId, PodKey, Uid, VolumeKey};
 use crate::model::pod::{Pod, PodVolume};
 use crate::sim::api_server::Api;
 
@@ -14,7 +14,7 @@ use crate::sim::api_server::Api;
 #[derive(Clone, Debug)]
 pub(super) struct PodWork {
     pub(super) key: PodKey,
-    pub(super) volumes: BTreeSet<AwsVolumeId>,
+    pub(super) volumes: BTreeSet<VolumeKey>,
     pub(super) state: PodState,
 }
 
@@ -36,16 +36,16 @@ impl PodWork {
     }
 }
 
-/// The EBS volumes a pod needs. A claim that cannot be read yet is none for now; the kubelet would ask again.
-fn volumes_of(pod: &Pod, api: &Api) -> BTreeSet<AwsVolumeId> {
+/// The volumes a pod needs. A claim that cannot be read yet is none for now; the kubelet would ask again.
+fn volumes_of(pod: &Pod, api: &Api) -> BTreeSet<VolumeKey> {
     let claim = |name: &str| {
         let claim = api.claim(&ClaimKey::new(pod.key.namespace.clone(), name))?;
         match &api.persistent_volume(claim.bound_to.as_ref()?)?.source {
-            PersistentVolumeSource::Csi { driver, handle, .. } if driver.is_ebs() => {
-                AwsVolumeId::parse(handle.as_str()).ok()
+            PersistentVolumeSource::Csi { driver, handle, .. } => {
+                Some(VolumeKey { driver: driver.clone(), handle: handle.clone() })
             }
             PersistentVolumeSource::InTreeEbs(id) => {
-                KubernetesVolumeId::parse(id).ok().map(|id| id.aws_volume_id().clone())
+                KubernetesVolumeId::parse(id).ok().map(|id| VolumeKey::ebs(id.aws_volume_id()))
             }
             _ => None,
         }
@@ -56,7 +56,7 @@ fn volumes_of(pod: &Pod, api: &Api) -> BTreeSet<AwsVolumeId> {
             PodVolume::Claim(name) => claim(name),
             PodVolume::Ephemeral(name) => claim(&format!("{}-{name}", pod.key.name)),
             PodVolume::InlineEbs(inline) => {
-                KubernetesVolumeId::parse(&inline.volume_id).ok().map(|id| id.aws_volume_id().clone())
+                KubernetesVolumeId::parse(&inline.volume_id).ok().map(|id| VolumeKey::ebs(id.aws_volume_id()))
             }
             PodVolume::Untranslated(_) => None,
         })
@@ -209,7 +209,7 @@ impl Kubelet {
     }
 
     /// Whether any pod still keeps the volume in the desired state.
-    pub(super) fn is_wanted(&self, volume: &AwsVolumeId) -> bool {
+    pub(super) fn is_wanted(&self, volume: &VolumeKey) -> bool {
         self.process
             .as_ref()
             .is_some_and(|process| process.pods.values().any(|pod| pod.wants_volumes() && pod.volumes.contains(volume)))

@@ -6,7 +6,7 @@ use smol_str::SmolStr;
 
 use super::volumes::{Stage, VolumeWork, unique_name};
 use super::{Kubelet, Process, SeenPod, Surroundings, Timer};
-use crate::model::ids::{AwsVolumeId, DriverName, Uid};
+use crate::model::ids::{DriverName, Uid, VolumeKey};
 use crate::model::node::CsiNode;
 use crate::sim::kubelet::pods::{PodState, PodWork};
 
@@ -20,7 +20,13 @@ impl Kubelet {
             return;
         }
         let node = at.api.register_node(at.now, &self.new_node());
-        let drivers = BTreeMap::from([(DriverName::ebs(), SmolStr::new(self.machine.instance().as_str()))]);
+        let id_for = |driver: &DriverName| {
+            let ebs = driver.is_ebs();
+            SmolStr::new(if ebs { self.machine.instance().as_str() } else { self.name.as_str() })
+        };
+        let others = at.api.csi_drivers().map(|driver| driver.name.clone());
+        let drivers: BTreeMap<DriverName, SmolStr> =
+            others.chain([DriverName::ebs()]).map(|driver| (driver.clone(), id_for(&driver))).collect();
         at.api.put_csi_node(CsiNode { name: self.name.clone(), drivers });
         let volumes = self
             .machine
@@ -91,7 +97,7 @@ impl Kubelet {
     /// Mounts that no pod explains are taken down.
     fn release_unwanted(&mut self, at: &mut Surroundings<'_>) {
         let Some(process) = &self.process else { return };
-        let volumes: Vec<AwsVolumeId> = process.volumes.keys().cloned().collect();
+        let volumes: Vec<VolumeKey> = process.volumes.keys().cloned().collect();
         for volume in volumes {
             self.release_volume(&volume, at);
         }

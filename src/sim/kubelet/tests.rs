@@ -11,7 +11,9 @@ use crate::controller::command::{AttachmentStatusChange, KubernetesCall, NewAtta
 use crate::controller::event::{Object, Term};
 use crate::model::attachment::{NewAttachmentSource, VolumeAttachment};
 use crate::model::device::DeviceName;
-use crate::model::ids::{AttachmentKey, AttachmentName, ClaimKey, InstanceType, PersistentVolumeName, VolumeKey};
+use crate::model::ids::{
+    AttachmentKey, AttachmentName, AwsVolumeId, ClaimKey, InstanceType, PersistentVolumeName, VolumeKey,
+};
 use crate::model::node::Node;
 use crate::model::outcome::CallResult;
 use crate::model::time::Wall;
@@ -103,11 +105,11 @@ impl Bench {
     }
 
     fn in_use(&self) -> bool {
-        self.node().volumes_in_use.contains(&unique_name(&volume()))
+        self.node().volumes_in_use.contains(&unique_name(&VolumeKey::ebs(&volume())))
     }
 
     fn mounted(&self) -> bool {
-        self.kubelet.machine().mounts().contains_key(&volume())
+        self.kubelet.machine().mounts().contains_key(&VolumeKey::ebs(&volume()))
     }
 
     fn create_pod(&mut self) -> Uid {
@@ -121,7 +123,7 @@ impl Bench {
 
     fn list(&mut self, listed: bool) {
         let node = self.node().clone();
-        let entry = listed.then(|| (unique_name(&volume()), SmolStr::default()));
+        let entry = listed.then(|| (unique_name(&VolumeKey::ebs(&volume())), SmolStr::default()));
         self.call(KubernetesCall::PatchNodeStatus {
             name: node.name,
             uid: node.uid,

@@ -7,7 +7,8 @@
 use std::time::Duration;
 
 use super::{Deed, Kubelet, Surroundings, Timer};
-use crate::model::ids::{AttachmentKey, AttachmentName, AwsVolumeId, UniqueVolumeName, VolumeKey};
+use crate::model::device::DeviceName;
+use crate::model::ids::{AttachmentKey, AttachmentName, UniqueVolumeName, VolumeKey};
 use crate::model::time::Monotonic;
 use crate::model::volume::AttachmentState;
 
@@ -67,13 +68,13 @@ impl VolumeWork {
     }
 }
 
-pub(super) fn unique_name(volume: &AwsVolumeId) -> UniqueVolumeName {
-    VolumeKey::ebs(volume).unique_name()
+pub(super) fn unique_name(volume: &VolumeKey) -> UniqueVolumeName {
+    volume.unique_name()
 }
 
 impl Kubelet {
     /// A pod wants the volume.
-    pub(super) fn want_volume(&mut self, volume: &AwsVolumeId, at: &mut Surroundings<'_>) {
+    pub(super) fn want_volume(&mut self, volume: &VolumeKey, at: &mut Surroundings<'_>) {
         let Some(process) = &mut self.process else { return };
         let work = process.volumes.entry(volume.clone()).or_insert_with(|| VolumeWork::new(Stage::Unattached, true));
         match work.stage {
@@ -84,13 +85,13 @@ impl Kubelet {
     }
 
     /// Volumes that wait for the verify step.
-    pub(super) fn volumes_to_verify(&self) -> Vec<AwsVolumeId> {
+    pub(super) fn volumes_to_verify(&self) -> Vec<VolumeKey> {
         let Some(process) = &self.process else { return Vec::new() };
         process.volumes.iter().filter(|(_, w)| w.stage == Stage::Unattached).map(|(v, _)| v.clone()).collect()
     }
 
     /// VerifyControllerAttachedVolume.
-    pub(super) fn verify(&mut self, volume: &AwsVolumeId, at: &mut Surroundings<'_>) {
+    pub(super) fn verify(&mut self, volume: &VolumeKey, at: &mut Surroundings<'_>) {
         let now = at.now.monotonic;
         let name = unique_name(volume);
         let Some(process) = &mut self.process else { return };
@@ -124,7 +125,7 @@ impl Kubelet {
     }
 
     /// WaitForAttach (one GET), then the device, then the mount begins.
-    pub(super) fn begin_mount(&mut self, volume: &AwsVolumeId, at: &mut Surroundings<'_>) {
+    pub(super) fn begin_mount(&mut self, volume: &VolumeKey, at: &mut Surroundings<'_>) {
         let now = at.now.monotonic;
         if !self.is_wanted(volume) {
             self.release_volume(volume, at);
@@ -149,34 +150,41 @@ impl Kubelet {
         }
     }
 
-    fn wait_for_attach(&self, volume: &AwsVolumeId, at: &Surroundings<'_>) -> Result<u64, &'static str> {
+    fn wait_for_attach(&self, volume: &VolumeKey, at: &Surroundings<'_>) -> Result<u64, &'static str> {
         if self.partitioned {
             return Err("the API server cannot be reached");
         }
-        let key = AttachmentKey { volume: VolumeKey::ebs(volume), node: self.name.clone() };
-        let object = at.api.attachment(&AttachmentName::of(&key)).ok_or("the VolumeAttachment is not there")?;
+        let object = at.api.attachment(&self.attachment_name(volume)).ok_or("the VolumeAttachment is not there")?;
         if object.deleting.is_some() {
             return Err("the VolumeAttachment is being deleted");
         }
         if !object.status.attached {
             return Err("the VolumeAttachment is not attached");
         }
-        if object.status.device_path.is_none() {
+        if volume.driver.is_ebs() && object.status.device_path.is_none() {
             return Err("the VolumeAttachment names no device path");
         }
         self.device(volume, at).ok_or("the device is not there")
     }
 
-    /// The attachment through which the guest sees the device. A device on its way out is still there.
-    fn device(&self, volume: &AwsVolumeId, at: &Surroundings<'_>) -> Option<u64> {
-        let attachment = at.ec2.volume(volume)?.attachment(self.machine.instance())?;
+    fn attachment_name(&self, volume: &VolumeKey) -> AttachmentName {
+        AttachmentName::of(&AttachmentKey { volume: volume.clone(), node: self.name.clone() })
+    }
+
+    /// The attachment through which the guest sees the device. A device on its way out is still there; that of another
+    /// driver is there for as long as its VolumeAttachment.
+    fn device(&self, volume: &VolumeKey, at: &Surroundings<'_>) -> Option<u64> {
+        let Some(id) = volume.aws_volume_id() else {
+            return at.api.attachment(&self.attachment_name(volume)).map(|_| 0);
+        };
+        let attachment = at.ec2.volume(&id)?.attachment(self.machine.instance())?;
         let seen =
             matches!(attachment.state, AttachmentState::Attached | AttachmentState::Detaching | AttachmentState::Busy);
         seen.then_some(attachment.generation)
     }
 
     /// The mount is done, if the device is still the one it began on.
-    pub(super) fn end_mount(&mut self, volume: &AwsVolumeId, at: &mut Surroundings<'_>) {
+    pub(super) fn end_mount(&mut self, volume: &VolumeKey, at: &mut Surroundings<'_>) {
         let device = self.device(volume, at);
         let Some(work) = self.process.as_mut().and_then(|process| process.volumes.get_mut(volume)) else { return };
         let Stage::Mounting(generation) = work.stage else { return };
@@ -189,15 +197,10 @@ impl Kubelet {
         }
         work.succeed();
         work.stage = Stage::Mounted;
-        let device_name = at
-            .ec2
-            .volume(volume)
-            .and_then(|found| found.attachment(self.machine.instance()))
-            .map(|attachment| attachment.device.clone());
-        if let Some(device_name) = device_name {
-            self.machine.mount(volume.clone(), generation, device_name);
-        }
-        at.ec2.set_guest_holds(at.now, self.machine.instance(), volume, true);
+        let attached = volume.aws_volume_id().and_then(|id| at.ec2.volume(&id)?.attachment(self.machine.instance()));
+        let device_name = attached.map_or_else(|| DeviceName::new(""), |attachment| attachment.device.clone());
+        self.machine.mount(volume.clone(), generation, device_name);
+        self.set_guest_holds(volume, true, at);
         at.deeds.push(Deed::MountChanged(volume.clone()));
         at.note(format!("mounted {volume}"), "");
         self.start_ready_pods(at);
@@ -207,7 +210,7 @@ impl Kubelet {
     }
 
     /// A pod no longer wants the volume: when none does, it is unmounted, or forgotten if it never was mounted.
-    pub(super) fn release_volume(&mut self, volume: &AwsVolumeId, at: &mut Surroundings<'_>) {
+    pub(super) fn release_volume(&mut self, volume: &VolumeKey, at: &mut Surroundings<'_>) {
         if self.is_wanted(volume) {
             return;
         }
@@ -233,9 +236,9 @@ impl Kubelet {
     }
 
     /// The unmount is done: the volume leaves the actual state at once.
-    pub(super) fn end_unmount(&mut self, volume: &AwsVolumeId, at: &mut Surroundings<'_>) {
+    pub(super) fn end_unmount(&mut self, volume: &VolumeKey, at: &mut Surroundings<'_>) {
         if self.machine.unmount(volume) {
-            at.ec2.set_guest_holds(at.now, self.machine.instance(), volume, false);
+            self.set_guest_holds(volume, false, at);
             at.deeds.push(Deed::MountChanged(volume.clone()));
             at.note(format!("unmounted {volume}"), "");
         }

@@ -83,7 +83,7 @@ impl Stage {
 
 fn as_it_is(_: &mut DriverOptions) {}
 
-static ALL: [Scenario; 11] = [
+static ALL: [Scenario; 12] = [
     Scenario {
         name: "rollout",
         sentence: "volumes are attached for the first time, then every pod moves to the next node, one after the other",
@@ -153,6 +153,16 @@ static ALL: [Scenario; 11] = [
         upstream: Some(&upstream::KUBELET_DEAD),
         tune: as_it_is,
         script: failover::kubelet_dead,
+    },
+    Scenario {
+        name: "silent-detach",
+        sentence: "a person detaches a mounted volume with Force: it is noticed, told, attached again, and its pod starts",
+        lasts: Duration::from_secs(20 * 60),
+        nodes: 2,
+        volumes: 2,
+        upstream: Some(&upstream::SILENT_DETACH),
+        tune: as_it_is,
+        script: evidence::silent_detach,
     },
     Scenario {
         name: "stale-reads",

@@ -151,9 +151,18 @@ static ALL: [SmallWorld; 12] = [
     },
 ];
 
-/// Beside kube-controller-manager's attach/detach controller. Run by name only: the core does not come through every fault
-/// in them yet.
-static ORDERED: [SmallWorld; 4] = [
+/// Beside other controllers: another driver's attacher, kube-controller-manager's attach/detach controller. Run by name
+/// only: the core does not come through every fault in them yet.
+static BESIDE_OTHERS: [SmallWorld; 5] = [
+    SmallWorld {
+        name: "other-driver",
+        sentence: "a volume of another CSI driver, with its own attacher: the pod is deleted on n1 and made again on n2",
+        tune: as_it_is,
+        volume: Driver::add_other_workload,
+        script: |driver, volume, [_, n2]| {
+            driver.schedule(HAPPENS_AT, Fault::MovePod(volume.clone(), n2.clone()));
+        },
+    },
     SmallWorld {
         name: "ordered-move",
         sentence: "beside kube-controller-manager: the pod is deleted on n1 and made again on n2",
@@ -210,7 +219,7 @@ impl SmallWorld {
 
     /// The small world of that name.
     pub fn named(name: &str) -> Option<&'static Self> {
-        Self::ALL.iter().chain(&ORDERED).find(|world| world.name == name)
+        Self::ALL.iter().chain(&BESIDE_OTHERS).find(|world| world.name == name)
     }
 
     /// Its two nodes.

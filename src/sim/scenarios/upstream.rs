@@ -71,6 +71,17 @@ pub(super) static KUBELET_DEAD: Upstream = Upstream {
     },
 };
 
+pub(super) static SILENT_DETACH: Upstream = Upstream {
+    remarks: &[
+        (start(90), "would notice nothing: it believes its VolumeAttachment and never asks EC2"),
+        (start(150), "would still show the volume attached: no status, event, metric or call (measured over 180 s)"),
+        (replacement(0), "would never start this pod: the node lists a volume that is not there (measured)"),
+    ],
+    compared: "detach → noticed",
+    measured: "never",
+    ours: |measures| longest(&measures.notice_times),
+};
+
 pub(super) static STALE_READS: Upstream = Upstream {
     remarks: &[(start(75), "settles too where EC2's reads lag behind (measured)")],
     compared: "pod made anew → running",

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use smol_str::SmolStr;
 
-use crate::model::ids::{AwsVolumeId, NodeName, PodKey, Uid};
+use crate::model::ids::{AwsVolumeId, DriverName, NodeName, PodKey, Uid, VolumeHandle, VolumeKey};
 use crate::model::pod::Pod;
 use crate::model::time::{Monotonic, Now};
 use crate::sim::api_server::Api;
@@ -36,8 +36,10 @@ pub struct App {
     pub name: SmolStr,
     /// The claim of its pods.
     pub claim: SmolStr,
-    /// The volume behind the claim.
+    /// The volume behind the claim: its id in EC2, or an id of that form which is another driver's handle.
     pub volume: AwsVolumeId,
+    /// Its driver.
+    pub driver: DriverName,
     /// Where its pod shall run, if that node takes pods.
     pub target: NodeName,
     /// When the next pod is made.
@@ -50,6 +52,11 @@ pub struct App {
 }
 
 impl App {
+    /// Its volume, driver and handle.
+    pub fn key(&self) -> VolumeKey {
+        VolumeKey { driver: self.driver.clone(), handle: VolumeHandle::new(self.volume.as_str()) }
+    }
+
     /// Whether its present pod was made in place of an earlier one.
     pub fn is_replacement(&self) -> bool {
         self.incarnations > 1
@@ -70,8 +77,21 @@ pub struct Apps {
 impl Apps {
     /// Adds a workload; its pod is made at `at`.
     pub fn add(&mut self, at: Monotonic, name: &str, claim: &str, volume: &AwsVolumeId, target: &NodeName) -> AppId {
+        self.add_of(at, (name, claim), &VolumeKey::ebs(volume), volume, target)
+    }
+
+    /// The same with a volume of any driver.
+    pub fn add_of(
+        &mut self,
+        at: Monotonic,
+        (name, claim): (&str, &str),
+        key: &VolumeKey,
+        volume: &AwsVolumeId,
+        target: &NodeName,
+    ) -> AppId {
         let id = self.apps.len() as AppId;
         let app = App {
+            driver: key.driver.clone(),
             name: SmolStr::new(name),
             claim: SmolStr::new(claim),
             volume: volume.clone(),

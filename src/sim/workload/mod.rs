@@ -7,9 +7,11 @@
 mod apps;
 mod attach_detach;
 mod control_plane;
+mod other_attacher;
 #[cfg(test)]
 mod tests;
 
 pub use apps::{App, AppId, Apps, Replacement};
 pub use attach_detach::AttachDetachController;
 pub use control_plane::{ControlPlane, ControlPlaneOptions};
+pub use other_attacher::OtherAttacher;

@@ -138,3 +138,38 @@ fn a_node_goes_with_its_instance_once_it_is_not_ready() {
     plane.wake(at(15), &mut api, gone);
     assert!(api.node(&n1).is_none() && api.node(&n2).is_some());
 }
+
+#[test]
+fn the_attacher_of_another_driver_attaches_and_detaches_after_a_second_and_one_node_at_a_time() {
+    use crate::model::ids::{AttachmentKey, AttachmentName, DriverName, PersistentVolumeName, VolumeHandle, VolumeKey};
+    let mut api = Api::new();
+    let volume = VolumeKey { driver: DriverName::new("csi.example.com"), handle: VolumeHandle::new("x") };
+    let ebs = VolumeKey::ebs(&AwsVolumeId::parse("vol-0a").expect("an id"));
+    let mut attacher = OtherAttacher::new();
+    let make = |api: &mut Api, volume: &VolumeKey, node: &str| {
+        let key = AttachmentKey { volume: volume.clone(), node: NodeName::new(node) };
+        let pv = PersistentVolumeName::new(format!("pv-{}", volume.handle));
+        assert!(api.create_attachment_by_kubernetes(&key, &pv));
+        AttachmentName::of(&key)
+    };
+    let mut run = |api: &mut Api, from: u64, to: u64| {
+        for second in from..=to {
+            for change in api.take_changes() {
+                attacher.see(at(second), &change);
+            }
+            attacher.wake(at(second), api);
+        }
+    };
+    let attached = |api: &Api, name: &AttachmentName| api.attachment(name).is_some_and(|object| object.status.attached);
+    let (one, two, not_its) =
+        (make(&mut api, &volume, "n1"), make(&mut api, &volume, "n2"), make(&mut api, &ebs, "n1"));
+    run(&mut api, 1, 1);
+    assert!(!attached(&api, &one));
+    run(&mut api, 2, 10);
+    assert_eq!([&one, &two, &not_its].map(|name| attached(&api, name)), [true, false, false]);
+    assert!(api.delete_attachment_by_hand(at(10), &one));
+    run(&mut api, 11, 11);
+    assert!(api.attachment(&one).is_some(), "its finalizer holds it");
+    run(&mut api, 12, 15);
+    assert_eq!((api.attachment(&one).is_none(), attached(&api, &two)), (true, true));
+}
