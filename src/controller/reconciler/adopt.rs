@@ -42,6 +42,8 @@ pub fn observe(slot: &mut Slot, object: VolumeAttachment, lease_start: Option<Mo
             object.driver.is_ebs() && records.is_none() && !other && !slot.finish_asked
         });
         slot.forget_object();
+        // Its pods were told when it was attached: a restart is no news to them.
+        slot.announced = object.status.attached;
         slot.confirmed = confirmed;
         slot.ever_attached = earlier.is_some();
         slot.recorded = earlier;

@@ -230,3 +230,13 @@ fn what_a_new_leader_finds_attached_leaves_without_waiting_for_calls_nobody_made
     desk.run(s(12));
     assert!(desk.is_all_gone("v1"), "{}", desk.story());
 }
+
+#[test]
+fn a_restart_tells_no_pod_again_that_its_volume_is_attached() {
+    let mut desk = Desk::new();
+    desk.use_volume("a", "n1", "v1");
+    desk.assert_count("event SuccessfulAttachVolume", 1);
+    desk.restart();
+    desk.run(s(120));
+    desk.assert_count("event SuccessfulAttachVolume", 1);
+}
