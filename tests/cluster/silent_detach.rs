@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
+use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::api::Api;
 
@@ -49,18 +50,7 @@ async fn a_silent_detach_is_noticed_and_a_new_pod_on_the_node_starts() {
     let longest = if pace == Pace::Real { limit } else { limit * 2 };
     assert!(figures.max() <= longest, "limit {longest:?}");
 
-    let said = events(&cluster, "VolumeDetachedExternally").await;
-    for n in 0..volumes {
-        let about = |kind: &str, name: &str| {
-            let object = |event: &&k8s_openapi::api::core::v1::Event| {
-                let object = &event.involved_object;
-                object.kind.as_deref() == Some(kind) && object.name.as_deref() == Some(name)
-            };
-            assert_eq!(said.iter().filter(object).count(), 1, "events about {kind} {name}");
-        };
-        about("Pod", &format!("pod-{n:02}-a"));
-        about("PersistentVolume", &persistent_volume_name(n));
-    }
+    cluster.wait_until(Duration::from_secs(30), async |cluster: &Cluster| is_told_once(cluster, volumes).await).await;
 
     cluster.delete_pods((0..volumes).map(|n| format!("pod-{n:02}-a")).collect()).await;
     // One that came before the other has gone would share its mount.
@@ -72,6 +62,26 @@ async fn a_silent_detach_is_noticed_and_a_new_pod_on_the_node_starts() {
     assert!(faults.iter().all(|fault| fault.contains("went from under its mount")), "{faults:?}");
     assert_eq!(faults.len(), volumes, "{faults:?}");
     cluster.stop_attachd().await;
+}
+
+/// Whether one event tells of each volume, at its pod and at its PersistentVolume.
+async fn is_told_once(cluster: &Cluster, volumes: usize) -> Result<(), String> {
+    let said = events(cluster, "VolumeDetachedExternally").await;
+    let about = |kind: &str, name: &str| {
+        let is_it = |event: &&Event| {
+            let object = &event.involved_object;
+            object.kind.as_deref() == Some(kind) && object.name.as_deref() == Some(name)
+        };
+        match said.iter().filter(is_it).count() {
+            1 => Ok(()),
+            count => Err(format!("{count} events about {kind} {name}")),
+        }
+    };
+    for n in 0..volumes {
+        about("Pod", &format!("pod-{n:02}-a"))?;
+        about("PersistentVolume", &persistent_volume_name(n))?;
+    }
+    Ok(())
 }
 
 /// From the end of the attachment to the VolumeAttachment that says so.
