@@ -11,12 +11,13 @@ use super::context::{BackoffKey, Operation};
 use super::event::{Object, WatchEvent};
 use super::intake::{apply_node, with_slot};
 use super::outbox::Pending;
+use super::reason::BlockedReason;
 use super::reconciler::outcome as slot_outcome;
 use super::report::node_status;
 use super::store::Store;
 use super::syncer::{AskedBy, Sighting};
 use super::volume_guard;
-use crate::model::ids::{AttachmentKey, InstanceId, VolumeKey};
+use crate::model::ids::{AttachmentKey, AwsVolumeId, InstanceId, VolumeKey};
 use crate::model::outcome::{Answer, CallResult, Outcome};
 use crate::model::volume::AttachmentState;
 
@@ -69,21 +70,8 @@ pub fn absorb(store: &mut Store, outcome: Outcome) {
             let news = store.ctx.syncer.states.absorb_checks(&asked, &outcome);
             look_at(store, news);
         }
-        Pending::Instances(asked) => {
-            let now = outcome.ended.monotonic;
-            match outcome.result {
-                CallResult::Done(Answer::Instances { instances, next_token }) => {
-                    for reading in &instances {
-                        let states = &mut store.ctx.syncer.states;
-                        let news = states.notice(&reading.id, &reading.state, outcome.began.monotonic);
-                        look_at(store, news);
-                    }
-                    store.ctx.syncer.instances.absorb(&asked, instances, next_token, now);
-                }
-                _ => store.ctx.syncer.instances.failed(&asked, now),
-            }
-            dirty_waiting(store, &asked);
-        }
+        Pending::VolumeStatuses(asked) => volume_statuses(store, asked, outcome),
+        Pending::Instances(asked) => instances(store, &asked, outcome),
         Pending::InstanceTypes(asked) => {
             let readings = match outcome.result {
                 CallResult::Done(Answer::InstanceTypes(readings)) => Some(readings),
@@ -143,6 +131,41 @@ fn placed(store: &mut Store, volume: VolumeKey, outcome: Outcome) {
     store.ctx.dirty_volumes.insert(volume);
     if let CallResult::Done(Answer::PersistentVolume(Some(object))) = outcome.result {
         store.ctx.desired.ingest(&WatchEvent::Applied(Object::PersistentVolume(*object)));
+    }
+}
+
+fn instances(store: &mut Store, asked: &[InstanceId], outcome: Outcome) {
+    let now = outcome.ended.monotonic;
+    match outcome.result {
+        CallResult::Done(Answer::Instances { instances, next_token }) => {
+            for reading in &instances {
+                let states = &mut store.ctx.syncer.states;
+                let news = states.notice(&reading.id, &reading.state, outcome.began.monotonic);
+                look_at(store, news);
+            }
+            store.ctx.syncer.instances.absorb(asked, instances, next_token, now);
+        }
+        _ => store.ctx.syncer.instances.failed(asked, now),
+    }
+    dirty_waiting(store, asked);
+}
+
+/// What is initialized stays so. Nobody is asked for again whose attachment does not wait for it any more.
+fn volume_statuses(store: &mut Store, asked: Vec<AwsVolumeId>, outcome: Outcome) {
+    let now = outcome.ended.monotonic;
+    let done = store.ctx.syncer.volume_statuses.absorb(&asked, outcome.result, now);
+    for key in done.iter().map(VolumeKey::ebs) {
+        if let Some(volume) = store.volumes.get_mut(&key) {
+            volume.initialized = true;
+            store.ctx.dirty_volumes.insert(key);
+        }
+    }
+    for id in asked {
+        let slots = store.volumes.get(&VolumeKey::ebs(&id)).into_iter().flat_map(|volume| volume.slots.values());
+        let mut reasons = slots.filter_map(|slot| slot.blocked.as_ref()).map(|blocked| &blocked.reason);
+        if !reasons.any(|reason| *reason == BlockedReason::Initializing) {
+            store.ctx.syncer.volume_statuses.forget(&id);
+        }
     }
 }
 

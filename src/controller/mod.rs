@@ -278,6 +278,9 @@ impl Controller {
             Some(Read::States(StateCall::Checks(call, asked))) => {
                 ctx.outbox.push_read(BudgetClass::Poll, term, Call::Ec2(call), Pending::InstanceChecks(asked));
             }
+            Some(Read::VolumeStatuses(call, asked)) => {
+                ctx.outbox.push_read(BudgetClass::Poll, term, Call::Ec2(call), Pending::VolumeStatuses(asked));
+            }
             Some(Read::Instances(call)) => {
                 let pending = match &call {
                     command::Ec2Call::DescribeInstanceTypes { types } => Pending::InstanceTypes(types.clone()),

@@ -12,7 +12,7 @@ use super::event::Term;
 use super::leadership::Permit;
 use super::queue::Queue;
 use crate::model::device::DeviceName;
-use crate::model::ids::{InstanceId, InstanceType, NodeName, PersistentVolumeName, VolumeKey};
+use crate::model::ids::{AwsVolumeId, InstanceId, InstanceType, NodeName, PersistentVolumeName, VolumeKey};
 use crate::model::time::Monotonic;
 
 /// Who asks for a token.
@@ -91,6 +91,8 @@ pub enum Pending {
     Instances(Vec<InstanceId>),
     /// DescribeInstanceTypes, for these.
     InstanceTypes(Vec<InstanceType>),
+    /// A page of DescribeVolumeStatus, for these.
+    VolumeStatuses(Vec<AwsVolumeId>),
     /// An Event.
     Event,
 }

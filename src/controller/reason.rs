@@ -88,6 +88,8 @@ pub enum BlockedReason {
     Backoff,
     /// Waiting for EC2 to show the effect.
     WaitingForEc2,
+    /// The PersistentVolume asks that the volume is initialized before it is used.
+    Initializing,
     /// EC2 does not bring an attach or a detach to its end.
     StuckInEc2 {
         /// The attachment's state, as EC2 shows it.
@@ -142,6 +144,7 @@ impl BlockedReason {
             Self::Refused(_) => "Refused",
             Self::Backoff => "Backoff",
             Self::WaitingForEc2 => "WaitingForEc2",
+            Self::Initializing => "Initializing",
             Self::StuckInEc2 { .. } => "StuckInEc2",
             Self::Budget => "Budget",
             Self::Writing => "Writing",
@@ -206,6 +209,9 @@ impl BlockedReason {
             Self::ForeignWrite => "another writer changed the node's list",
             Self::NoFreeDevice => "no free device name on the instance",
             Self::Backoff => "waiting after a failure",
+            Self::Initializing => {
+                "the volume is attached, but not initialized from its snapshot yet (blockattachuntilinitialized)"
+            }
             Self::WaitingForEc2 => "waiting for EC2",
             Self::Budget => "waiting for the API budget",
             Self::Writing => "waiting for the API server",

@@ -23,6 +23,8 @@ pub struct Volume {
     pub attach_times: BTreeMap<InstanceId, Wall>,
     /// Instances it has doubts about (rule 18).
     pub doubted: BTreeSet<InstanceId>,
+    /// EC2 said that its blocks are all loaded from its snapshot; asked only where a PersistentVolume makes it a condition.
+    pub initialized: bool,
     /// Nodes that list the volume though no VolumeAttachment of it is known (rule 9).
     pub listed_only: BTreeSet<NodeName>,
     /// Instances with an attachment that nothing here explains, and whether it was reported; `None` is a host that AWS

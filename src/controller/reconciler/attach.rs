@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::error_status;
 use super::holders;
 use super::hung_attach;
+use super::initialized;
 use super::stuck;
 use super::work::Work;
 use crate::controller::actual::in_flight::{AttachSend, CallEnd, CallKind, InFlightCall};
@@ -492,6 +493,9 @@ fn uphold(slot: &mut Slot, work: &mut Work<'_>) {
         .object
         .as_ref()
         .is_some_and(|object| object.status.attached && object.status.device_path.as_ref() == Some(&confirmed.device));
+    if !stated && !initialized::may_be_used(slot, work) {
+        return slot.block(BlockedReason::Initializing, now);
+    }
     if !stated {
         let change = AttachmentStatusChange::Attached { device_path: confirmed.device };
         return work.write_status(slot, WriteKind::StatusAttached, change);

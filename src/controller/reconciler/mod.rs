@@ -16,6 +16,7 @@ mod foreign;
 mod heal;
 mod holders;
 mod hung_attach;
+mod initialized;
 mod leave;
 mod machine;
 mod ordered;

@@ -9,6 +9,7 @@
 pub mod instances;
 pub mod states;
 pub mod sweep;
+pub mod volume_statuses;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -22,6 +23,7 @@ use crate::model::volume::VolumeReading;
 use instances::Instances;
 use states::{StateCall, States};
 use sweep::{Place, Sweep, SweepBatch};
+use volume_statuses::VolumeStatuses;
 
 /// Values one filter takes (EC2's documented limit).
 const BATCH_MAX: usize = 200;
@@ -57,6 +59,8 @@ pub struct Syncer {
     pub instances: Instances,
     /// States of instances in doubt.
     pub states: States,
+    /// Whether volumes are initialized.
+    pub volume_statuses: VolumeStatuses,
     sweep: Sweep,
 }
 
@@ -98,6 +102,8 @@ pub enum Read {
     Instances(Ec2Call),
     /// DescribeInstances or DescribeInstanceStatus, for instances in doubt.
     States(StateCall),
+    /// DescribeVolumeStatus, of these.
+    VolumeStatuses(Ec2Call, Vec<AwsVolumeId>),
 }
 
 /// A batch that is about to be sent.
@@ -141,6 +147,7 @@ impl Syncer {
             found_at: None,
             instances: Instances::default(),
             states: States::default(),
+            volume_statuses: VolumeStatuses::default(),
             sweep: Sweep::new(period),
         }
     }
@@ -190,7 +197,7 @@ impl Syncer {
             return Some(Monotonic::ZERO);
         }
         let volume = self.by_time.iter().find(|(_, id)| !self.asked.contains(id)).map(|(at, _)| *at);
-        volume.into_iter().chain(self.states.next_due(instance_period)).min()
+        volume.into_iter().chain(self.states.next_due(instance_period)).chain(self.volume_statuses.next_due()).min()
     }
 
     /// When the next call of a sweep may be made, `share` being what throttles left of its rate.
@@ -237,6 +244,9 @@ impl Syncer {
         }
         if let Some(call) = self.states.next_call(now, instance_period, nodes) {
             return Some(Read::States(call));
+        }
+        if let Some((call, asked)) = self.volume_statuses.next_call(now) {
+            return Some(Read::VolumeStatuses(call, asked));
         }
         let asked = self.take_due(now);
         if asked.is_empty() {

@@ -11,6 +11,7 @@ mod contract;
 mod crash;
 mod device;
 mod guarded;
+mod initialized;
 mod input;
 mod leaks;
 mod moves;
