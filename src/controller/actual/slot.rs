@@ -4,7 +4,7 @@
 
 use smol_str::SmolStr;
 
-use super::in_flight::AttachSend;
+use super::in_flight::{AttachSend, CallKind};
 use crate::controller::command::{AttachmentStatusChange, Recorded};
 use crate::controller::reason::BlockedReason;
 use crate::controller::status::ForcedReason;
@@ -56,6 +56,8 @@ pub struct Slot {
     pub inherited_until: Option<Monotonic>,
     /// Why it waits.
     pub blocked: Option<Blocked>,
+    /// What EC2 refused the last call of this kind with, until another is sent.
+    pub refusal: Option<(CallKind, String)>,
     /// What the pods' volume is made from, when wanted.
     pub source: Option<NewSource>,
     /// EC2 confirmed the end of this attachment. What happens to the volume elsewhere afterwards does not unprove it.
@@ -326,6 +328,13 @@ impl Slot {
         match &self.blocked {
             Some(blocked) if blocked.reason == reason => {}
             _ => self.blocked = Some(Blocked { reason, since: now }),
+        }
+    }
+
+    /// Where the last call of this kind was refused, EC2's words are the reason: the reads that follow a refusal say less.
+    pub fn block_by_refusal(&mut self, kind: CallKind, now: Monotonic) {
+        if let Some((_, text)) = self.refusal.as_ref().filter(|(refused, _)| *refused == kind) {
+            self.block(BlockedReason::Refused(text.clone()), now);
         }
     }
 

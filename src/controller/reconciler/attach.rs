@@ -322,6 +322,7 @@ fn send(slot: &mut Slot, work: &mut Work<'_>, instance: &InstanceId, source: &Ne
         slot.attach_sent = None;
         work.fail(Operation::Attach, Pace::Fast);
     }
+    slot.block_by_refusal(CallKind::Attach, now.monotonic);
     if !work.backoff_over(slot, Operation::Attach) {
         return;
     }
@@ -376,6 +377,7 @@ fn attach_volume(slot: &mut Slot, work: &mut Work<'_>, instance: &InstanceId, de
     // Whatever was sent to detach an earlier attempt is answered or dead by now: it says nothing about this one.
     slot.detach_sent = DetachSent::Nothing;
     slot.detach_effective = false;
+    slot.refusal = None;
     slot.attach_sent = Some(AttachSend { at: now, time_before, device, end: None });
     slot.block(BlockedReason::WaitingForEc2, now.monotonic);
 }

@@ -95,6 +95,7 @@ fn order(slot: &mut Slot, work: &mut Work<'_>) {
 /// DetachVolume of the slot's instance and recorded device, when it is its turn. Who calls has cleared it.
 pub fn send(slot: &mut Slot, work: &mut Work<'_>, class: BudgetClass) {
     let now = work.now();
+    slot.block_by_refusal(CallKind::Detach, now.monotonic);
     if !work.backoff_over(slot, Operation::Detach) {
         return;
     }
@@ -119,6 +120,7 @@ pub fn send(slot: &mut Slot, work: &mut Work<'_>, class: BudgetClass) {
     work.volume.calls.open(command, CallKind::Detach, recorded.instance, now);
     // Until its answer says otherwise, it may have its effect: the volume is unusable here until attached anew.
     slot.detach_sent = DetachSent::Sent;
+    slot.refusal = None;
     if work.ctx.policy.holds(Rule::UnusableAfterDetach) {
         slot.confirmed = None;
     }

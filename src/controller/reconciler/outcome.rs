@@ -9,7 +9,7 @@ use super::detach;
 use super::error_status::{self, INTERNAL, INVALID_ARGUMENT, NOT_FOUND, RESOURCE_EXHAUSTED};
 use super::heal;
 use super::work::Work;
-use crate::controller::actual::in_flight::{CallEnd, EndedCall};
+use crate::controller::actual::in_flight::{CallEnd, CallKind, EndedCall};
 use crate::controller::actual::slot::{DetachSent, Heal, Slot, WriteKind};
 use crate::controller::backoff::Pace;
 use crate::controller::command::KubernetesCall;
@@ -69,7 +69,8 @@ fn attach_refused(slot: &mut Slot, work: &mut Work<'_>, refusal: &Refusal) {
     };
     work.fail(Operation::Attach, pace);
     let text = refusal_text(*meaning, code, message);
-    slot.block(BlockedReason::Refused(text.clone()), now.monotonic);
+    slot.refusal = Some((CallKind::Attach, text.clone()));
+    slot.block_by_refusal(CallKind::Attach, now.monotonic);
     work.ctx.notes.attach_failed(work.ctx.desired.wants(work.key), work.node, work.key, &text, now.monotonic);
     error_status::state_error(slot, work, &text, grpc);
 }
@@ -115,7 +116,8 @@ fn detach_refused(slot: &mut Slot, work: &mut Work<'_>, refusal: &Refusal) {
     }
     work.fail(Operation::Detach, Pace::Slow);
     let text = refusal_text(*meaning, code, message);
-    slot.block(BlockedReason::Refused(text.clone()), work.now().monotonic);
+    slot.refusal = Some((CallKind::Detach, text.clone()));
+    slot.block_by_refusal(CallKind::Detach, work.now().monotonic);
     error_status::state_detach_error(slot, work, &text);
 }
 

@@ -100,6 +100,8 @@ fn sec_01_a_detach_that_policy_refuses_is_shown_and_tried_again_slowly() {
     let error = desk.va("v1", "n1").unwrap().status.detach_error.clone().unwrap();
     assert!(error.message.contains("UnauthorizedOperation") && error.message.contains("tagged"), "{error:?}");
     assert!(desk.count("event VolumeDetachWaits") >= 1, "{}", desk.story());
+    desk.run(s(10));
+    assert!(desk.waits("v1", "n1").contains("UnauthorizedOperation"), "{}", desk.story());
     desk.run_to("finish v1 n1", s(300));
     desk.assert_count("detach-error v1 n1", 1);
     let times = desk.times("detach v1");
