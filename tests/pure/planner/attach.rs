@@ -2,8 +2,11 @@
 
 use attachd::controller::command::BudgetClass;
 use attachd::model::device::DeviceName;
+use attachd::model::ids::InstanceType;
 use attachd::model::outcome::{Answer, CallResult};
-use attachd::model::volume::{AttachmentReading, AttachmentState, VolumeReading, VolumeState};
+use attachd::model::volume::{
+    AttachmentReading, AttachmentState, BlockDeviceMapping, InstanceReading, InstanceState, VolumeReading, VolumeState,
+};
 use attachd::sim::ec2::Ec2Fault;
 
 use super::desk::{Desk, Reply, Sent, ec2_says, s};
@@ -65,6 +68,28 @@ fn oob_06_a_volume_held_by_a_persons_attachment_is_taken_when_the_person_lets_go
     desk.run(s(30));
     let status = &desk.va("v1", "n2").unwrap().status;
     assert!(status.attached && status.attach_error.is_none(), "{status:?}");
+}
+
+#[test]
+fn oob_09_an_attach_whose_answer_is_lost_or_says_that_it_is_there_already_succeeded() {
+    let answers = [Reply::LostAnswer, ec2_says("VolumeInUse", "vol-01 is already attached to an instance")];
+    for answer in answers {
+        let refused = matches!(answer, Reply::Is(_));
+        let mut desk = Desk::new();
+        desk.answer("attach v1", answer);
+        desk.add_pod("a", "n1", &["v1"]);
+        desk.run_to("attach v1 i1 xvdaa", s(10));
+        if refused {
+            // An attempt before this one, made under way, had its effect.
+            desk.attach_by_hand("v1", "i1", "/dev/xvdaa");
+        }
+        desk.run_to("attached v1 n1 xvdaa", s(20));
+        desk.run(s(120));
+        assert!(desk.is_attached("v1", "i1") && desk.lists("n1", "v1"), "{}", desk.story());
+        desk.assert_count("attach v1", 1);
+        desk.assert_never("event FailedAttachVolume");
+        desk.assert_never("attach-error");
+    }
 }
 
 #[test]
@@ -212,6 +237,61 @@ fn ec_03_reads_that_go_back_in_time_confirm_nothing() {
     desk.assert_count("attached v1 n1", 2);
     desk.assert_count("attach v1 i1 xvdab", 1);
     desk.assert_never("event FailedAttachVolume");
+}
+
+/// DescribeInstances shows the instances running, each with `v1` as `/dev/xvdaa`, whatever is true.
+fn instances_with_v1(instances: &[&str]) -> Reply {
+    let mapping = BlockDeviceMapping { device: DeviceName::new("/dev/xvdaa"), volume: Some(volume("v1")), card: None };
+    let reading = |i: &&str| InstanceReading {
+        id: instance(i),
+        state: InstanceState::Running,
+        instance_type: InstanceType::new("m7i.48xlarge"),
+        zone: zone(),
+        mappings: vec![mapping.clone()],
+    };
+    let instances = instances.iter().map(reading).collect();
+    Reply::Is(CallResult::Done(Answer::Instances { instances, next_token: None }))
+}
+
+#[test]
+fn ec_04_a_new_leader_believes_the_volume_and_not_the_instance() {
+    let mut desk = Desk::new();
+    desk.use_volume("a", "n1", "v1");
+    desk.remove_pod("a");
+    desk.in_use("n1", &[]);
+    desk.run_to("finish v1 n1", s(60));
+    desk.run(s(1));
+    desk.kill();
+    desk.answer_all("describe-instances i1", instances_with_v1(&["i1"]));
+    desk.add_pod("a2", "n1", &["v1"]);
+    desk.lead();
+    desk.list_everything();
+    let asked = desk.count("describe-instances i1");
+    desk.run_to("attach v1 i1", s(5));
+    assert!(desk.count("describe-instances i1") > asked && desk.is_free("v1"), "{}", desk.story());
+    desk.run_to("attached v1 n1", s(10));
+    desk.run(s(60));
+    desk.assert_count("attach v1", 2);
+}
+
+#[test]
+fn ec_07_what_an_instance_still_lists_keeps_the_volume_from_no_other() {
+    let mut desk = Desk::new();
+    desk.use_volume("a", "n1", "v1");
+    desk.answer_all("describe-instances i1,i2", instances_with_v1(&["i1", "i2"]));
+    desk.answer_all("describe-instances i1", instances_with_v1(&["i1"]));
+    desk.answer_all("describe-instances i2", instances_with_v1(&["i2"]));
+    desk.remove_pod("a");
+    desk.in_use("n1", &[]);
+    desk.add_pod("b", "n2", &["v1"]);
+    desk.run_to("detach v1 i1", s(20));
+    desk.run_until(s(5), "free", |desk| desk.ec2.volume(&volume("v1")).unwrap().attachments().is_empty());
+    desk.run_to("attach v1 i2", s(5));
+    desk.run_to("attached v1 n2", s(10));
+    desk.run(s(60));
+    assert!(desk.count("describe-instances") >= 1);
+    desk.assert_count("attach v1 i2", 1);
+    desk.assert_count("detach v1", 1);
 }
 
 #[test]

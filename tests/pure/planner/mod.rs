@@ -14,6 +14,7 @@ mod guarded;
 mod initialized;
 mod input;
 mod leaks;
+mod limits;
 mod moves;
 mod names;
 mod placement;

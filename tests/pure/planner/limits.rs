@@ -1,0 +1,170 @@
+//! Cases LIMIT: an instance takes no more volumes. EC2 decides that, no count of ours.
+
+use attachd::model::ids::InstanceType;
+use attachd::model::time::Monotonic;
+
+use super::desk::{Desk, s};
+use super::short::{instance, zone};
+
+/// How many volumes an m5.large takes besides its root.
+const SLOTS: usize = 26;
+/// The longest wait between two tries of what only time or a person mends.
+const SLOWEST_TRY: u64 = 300;
+
+/// n3, an m5.large, and volumes up to `last`.
+fn small_node(last: usize) -> Desk {
+    let mut desk = Desk::new();
+    desk.ec2.add_running_instance(desk.now, instance("i3"), InstanceType::new("m5.large"), zone());
+    desk.add_node("n3", "i3");
+    for v in 2..=last {
+        desk.add_volume(&format!("v{v}"));
+    }
+    desk
+}
+
+/// Pods `a1` to `a<count>` on n3 use v1 to v<count>.
+fn use_volumes(desk: &mut Desk, count: usize) {
+    let names = names(1, count);
+    for v in &names {
+        desk.add_pod(&pod(v), "n3", &[v]);
+    }
+    desk.run(s(5));
+    report_in_use(desk, &names);
+    desk.run_until(s(60), "all listed", |desk| names.iter().all(|v| desk.lists("n3", v)));
+    desk.take_mutations();
+}
+
+/// The kubelet of n3 reports exactly these in use.
+fn report_in_use(desk: &mut Desk, names: &[String]) {
+    desk.in_use("n3", &names.iter().map(String::as_str).collect::<Vec<_>>());
+}
+
+fn names(first: usize, last: usize) -> Vec<String> {
+    (first..=last).map(|v| format!("v{v}")).collect()
+}
+
+fn pod(v: &str) -> String {
+    v.replacen('v', "a", 1)
+}
+
+fn gaps(times: &[Monotonic]) -> Vec<u64> {
+    times.windows(2).map(|pair| pair[1].saturating_since(pair[0]).as_secs()).collect()
+}
+
+/// Nobody's pod is told of a volume that hangs: EC2 has it nowhere, and the object says why.
+#[track_caller]
+fn assert_refused(desk: &mut Desk, v: &str) {
+    assert!(desk.is_free(v), "{}", desk.story());
+    let status = &desk.va(v, "n3").unwrap().status;
+    let error = status.attach_error.as_ref().unwrap_or_else(|| panic!("no error\n{}", desk.story()));
+    assert_eq!((error.code, status.attached), (Some(8), false));
+}
+
+#[test]
+fn limit_01_one_more_than_the_instance_takes_is_refused_aloud_and_disturbs_nobody() {
+    let mut desk = small_node(SLOTS + 2);
+    use_volumes(&mut desk, SLOTS);
+    desk.add_pod("more", "n3", &["v27"]);
+    desk.run_to("attach-error v27 n3 8", s(5));
+    desk.run(s(10));
+    assert_refused(&mut desk, "v27");
+    assert!(desk.waits("v27", "n3").contains("AttachmentLimitExceeded"), "{}", desk.story());
+    desk.add_pod("elsewhere", "n2", &["v28"]);
+    desk.run_to("attached v28 n2", s(10));
+    desk.run(s(300));
+    for v in names(1, SLOTS) {
+        assert!(desk.is_attached(&v, "i3") && desk.lists("n3", &v), "{v}\n{}", desk.story());
+        desk.assert_count(&format!("attach {v} i3"), 1);
+    }
+    desk.assert_never("detach v");
+}
+
+#[test]
+fn limit_03_a_limit_that_was_reached_by_others_is_tried_slowly_until_they_go() {
+    let mut desk = small_node(SLOTS + 1);
+    let foreign = names(2, SLOTS + 1);
+    for (number, v) in (b'a'..=b'z').zip(&foreign) {
+        desk.attach_by_hand(v, "i3", &format!("/dev/xvdc{}", char::from(number)));
+    }
+    desk.add_pod("a1", "n3", &["v1"]);
+    desk.run(s(1500));
+    assert_refused(&mut desk, "v1");
+    let gaps = gaps(&desk.times("attach v1"));
+    assert!(gaps[0] >= 20 && gaps.windows(2).all(|pair| pair[1] >= pair[0]), "{gaps:?}");
+    assert!(gaps.iter().all(|gap| *gap <= SLOWEST_TRY), "{gaps:?}");
+    desk.detach_by_hand("v2", "i3");
+    desk.run_until(s(SLOWEST_TRY + 10), "attached", |desk| desk.count("attached v1 n3") == 1);
+    desk.run(s(1));
+    assert!(desk.va("v1", "n3").unwrap().status.attach_error.is_none());
+    desk.assert_never("detach v");
+}
+
+#[test]
+fn limit_04_no_count_on_any_object_keeps_a_volume_from_an_instance_that_takes_it() {
+    // More than any count that is put on Nodes (39) or CSINodes (25) for machines such as i1, which takes 127.
+    let mut desk = Desk::new();
+    let names = names(1, 45);
+    for v in &names[1..] {
+        desk.add_volume(v);
+    }
+    for v in &names {
+        desk.add_pod(&pod(v), "n1", &[v]);
+    }
+    desk.run(s(60));
+    for v in &names {
+        assert!(desk.is_attached(v, "i1"), "{v}\n{}", desk.story());
+        desk.assert_count(&format!("attach {v} i1"), 1);
+    }
+}
+
+#[test]
+fn limit_07_the_volume_that_leaves_a_full_instance_makes_room_for_the_one_that_comes() {
+    let mut desk = small_node(SLOTS + 1);
+    use_volumes(&mut desk, SLOTS);
+    desk.remove_pod("a1");
+    report_in_use(&mut desk, &names(2, SLOTS));
+    desk.add_pod("comes", "n3", &["v27"]);
+    desk.run_to("detach v1 i3", s(5));
+    let leaves = desk.now.monotonic;
+    desk.run_until(s(40), "attached", |desk| desk.count("attached v27 n3") == 1);
+    assert!(desk.va("v1", "n3").is_none() && desk.is_free("v1"), "{}", desk.story());
+    // One that was refused is tried again after 30 s at most, when EC2 has long freed the slot; and it hangs nowhere.
+    let tries = desk.times("attach v27");
+    assert!(tries.len() <= 2 && *tries.last().unwrap() > leaves + s(3), "{}", desk.story());
+    desk.assert_count("detach v", 1);
+}
+
+#[test]
+fn limit_10_leftovers_of_ours_are_led_out_and_make_room_and_the_others_are_reported() {
+    let mut desk = small_node(SLOTS + 1);
+    use_volumes(&mut desk, 4);
+    let foreign = names(5, SLOTS);
+    for (number, v) in (b'a'..=b'z').zip(&foreign) {
+        desk.attach_by_hand(v, "i3", &format!("/dev/xvdc{}", char::from(number)));
+    }
+    desk.kill();
+    for v in names(1, 4) {
+        desk.remove_pod(&pod(&v));
+    }
+    report_in_use(&mut desk, &[]);
+    // Of the fourth only the node's list is left.
+    desk.strip_va("v4", "n3");
+    desk.delete_va("v4", "n3");
+    desk.lead();
+    desk.list_everything();
+    desk.add_pod("comes", "n3", &["v27"]);
+    desk.run_until(s(100), "attached", |desk| desk.count("attached v27 n3") == 1);
+    // Nobody watched the object of the fourth go: only another boot shows that it is mounted nowhere.
+    desk.run(s(700));
+    assert!(desk.marks("n3", "v4").is_some() && desk.is_attached("v4", "i3"), "{}", desk.story());
+    desk.boot("n3", "another boot");
+    desk.run(s(100));
+    for v in names(1, 4) {
+        assert!(desk.is_all_gone(&v), "{v}\n{}", desk.story());
+    }
+    desk.assert_count("detach v", 4);
+    for v in &foreign {
+        assert!(desk.is_attached(v, "i3"), "{v}");
+    }
+    desk.assert_count("event ForeignAttachment", foreign.len());
+}
