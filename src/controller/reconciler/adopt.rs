@@ -201,7 +201,7 @@ fn attached_device(work: &Work<'_>, instance: &InstanceId) -> Option<DeviceName>
 
 fn make_over(slot: &mut Slot, work: &mut Work<'_>, instance: InstanceId, device: DeviceName) {
     let now = work.now().monotonic;
-    if !work.is_marked() && work.ctx.policy.holds(Rule::MarkBeforeAdopt) {
+    if !work.carries_mark() && work.ctx.policy.holds(Rule::MarkBeforeAdopt) {
         work.wish(Wish::Marked);
         return slot.block(BlockedReason::Writing, now);
     }

@@ -22,7 +22,8 @@ use crate::model::volume::AttachmentState;
 /// Advances a detach that was cleared (or ordered, where this process has not the role attach-detach).
 pub fn finish(slot: &mut Slot, work: &mut Work<'_>) {
     let now = work.now().monotonic;
-    if slot.forced && work.node_of(slot).is_some() && !work.is_marked() {
+    let marks = work.ctx.policy.holds(Rule::MarkOnRelist);
+    if slot.forced && marks && work.node_of(slot).is_some() && !work.carries_mark() {
         // It left the list by (c) or (d) and the Node was registered again since: the mark died with the old one.
         work.wish(Wish::Marked);
     }
@@ -130,7 +131,9 @@ pub fn send(slot: &mut Slot, work: &mut Work<'_>, class: BudgetClass) {
 /// EC2 confirmed the end: the finalizer goes, and with it the object, once every call under it is answered or dead.
 pub fn end(slot: &mut Slot, work: &mut Work<'_>) {
     let now = work.now().monotonic;
-    if work.has_call(slot.instance()) && work.ctx.policy.holds(Rule::FinalizerUntilCallsDead) {
+    // With its object gone there is no finalizer to keep: then it is the memory of this process that waits.
+    let rule = if slot.object.is_some() { Rule::FinalizerUntilCallsDead } else { Rule::SameInstanceWaits };
+    if work.has_call(slot.instance()) && work.ctx.policy.holds(rule) {
         if let Some(at) = work.volume.calls.next_death() {
             work.ctx.wake_volume(work.key, at, "call dead");
         }

@@ -18,7 +18,8 @@ use crate::model::volume::AttachmentState;
 /// Advances a Terminating VolumeAttachment that is wanted where it is.
 pub fn terminating(slot: &mut Slot, work: &mut Work<'_>) {
     let now = work.now().monotonic;
-    if slot.detach_sent == DetachSent::Sent || !work.ctx.policy.holds(Rule::Heal) {
+    let unusable = slot.detach_sent == DetachSent::Sent && work.ctx.policy.holds(Rule::UnusableAfterDetach);
+    if unusable || !work.ctx.policy.holds(Rule::Heal) {
         return detach::finish(slot, work);
     }
     if work.is_confirmed_free(slot) {
@@ -97,7 +98,7 @@ pub fn remake(slot: &mut Slot, work: &mut Work<'_>) {
         slot.forget_object();
         return;
     };
-    if work.has_call(Some(&recorded.instance)) {
+    if work.has_call(Some(&recorded.instance)) && work.ctx.policy.holds(Rule::SameInstanceWaits) {
         if let Some(at) = work.volume.calls.next_death() {
             work.ctx.wake_volume(work.key, at, "call dead");
         }

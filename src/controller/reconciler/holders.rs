@@ -31,7 +31,7 @@ pub fn free_for(work: &Work<'_>, instance: &InstanceId) -> Result<(), BlockedRea
     if !work.ctx.policy.holds(Rule::OneHolder) {
         return Ok(());
     }
-    if work.volume.calls.may_make_holder_besides(instance) {
+    if work.volume.calls.may_make_holder_besides(instance) && work.ctx.policy.holds(Rule::NoSwitchAfterSend) {
         return Err(BlockedReason::CallInFlight);
     }
     if let Some(attachment) = volume.attachments.iter().find(|a| a.state != AttachmentState::Detached) {
@@ -57,7 +57,8 @@ pub fn free_for(work: &Work<'_>, instance: &InstanceId) -> Result<(), BlockedRea
             return Err(BlockedReason::CallInFlight);
         }
         let inherited = work.ctx.lease_start().map(|start| start + DEAD_AFTER);
-        if inherited.is_none_or(|until| work.now().monotonic < until) {
+        let waits = inherited.is_none_or(|until| work.now().monotonic < until);
+        if waits && work.ctx.policy.holds(Rule::InheritedCallsWait) {
             return Err(BlockedReason::InheritedCalls);
         }
     }

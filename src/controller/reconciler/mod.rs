@@ -38,7 +38,7 @@ use super::actual::slot::{DetachSent, LeaveStep, Slot};
 use super::actual::volume::Volume;
 use super::context::{BackoffKey, Context};
 use super::event::Role;
-use super::policy::{Rule, UnknownAttachments};
+use super::policy::{Policy, Rule, UnknownAttachments};
 use super::reason::BlockedReason;
 use super::report::persistent_volume;
 use crate::model::attachment::NewAttachmentSource;
@@ -310,7 +310,8 @@ fn advance_terminating(slot: &mut Slot, work: &mut Work<'_>, wanted: bool) {
     if !work.ctx.has_role(Role::AttachDetach) {
         return ordered::detach(slot, work);
     }
-    if slot.cleared && (!wanted || slot.detach_sent == DetachSent::Sent) {
+    let unusable = slot.detach_sent == DetachSent::Sent && work.ctx.policy.holds(Rule::UnusableAfterDetach);
+    if slot.cleared && (!wanted || unusable) {
         return detach::finish(slot, work);
     }
     if wanted {
@@ -357,7 +358,7 @@ fn outdated(slot: &mut Slot, work: &mut Work<'_>) -> bool {
         return true;
     }
     // A mark of an earlier boot was set on this very Node object: what was mounted since was mounted under its eyes.
-    let unmarked = work.node_of(slot).is_some_and(|node| mark(node, work.name, &work.ctx.policy) == Mark::None);
+    let unmarked = work.node_of(slot).is_some_and(|node| mark(node, work.name, &Policy::FULL) == Mark::None);
     if slot.ever_attached && unmarked && work.ctx.has_role(Role::AttachDetach) {
         work.wish(super::actual::nodes::Wish::Marked);
         return true;

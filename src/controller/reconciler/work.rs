@@ -17,7 +17,7 @@ use crate::controller::command::{AttachmentStatusChange, BudgetClass, Call, Kube
 use crate::controller::context::{BackoffKey, Context, Operation};
 use crate::controller::event::Role;
 use crate::controller::outbox::{Pending, Target};
-use crate::controller::policy::Rule;
+use crate::controller::policy::{Policy, Rule};
 use crate::controller::reason::BlockedReason;
 use crate::controller::syncer::states::Machine;
 use crate::controller::volume_guard;
@@ -172,6 +172,12 @@ impl Work<'_> {
     pub fn is_marked(&self) -> bool {
         let policy = &self.ctx.policy;
         self.node_object().is_some_and(|node| in_use::mark(node, self.name, policy) == in_use::Mark::PresentBoot)
+    }
+
+    /// Whether the mark of the present boot is there, whatever it counts for.
+    pub fn carries_mark(&self) -> bool {
+        let marked = |node| in_use::mark(node, self.name, &Policy::FULL) == in_use::Mark::PresentBoot;
+        self.node_object().is_some_and(marked)
     }
 
     /// Whether a person's word that the volume is not mounted counts: written for the present boot, and the kubelet wrote
