@@ -125,6 +125,11 @@ impl Run {
         &self.violations
     }
 
+    /// Calls by kind as the core commanded them.
+    pub fn calls_decided(&self) -> &BTreeMap<&'static str, u64> {
+        self.driver.calls_decided()
+    }
+
     /// The world as it is.
     pub fn world(&self) -> &World {
         self.driver.world()

@@ -54,4 +54,18 @@ small_worlds! {
     an_instance_that_is_stopped: "stopped";
     a_kubelet_that_dies_alone: "kubelet-dead";
     a_machine_that_hangs: "hung";
+    a_pod_that_goes_while_its_volume_comes: "short";
+    a_pod_that_comes_back_while_its_volume_goes: "comes-back";
+    a_leader_that_is_cut_off: "cut-off";
+    a_kubelet_that_is_down: "kubelet-down";
+    an_ec2_that_ignores_device_names: "device-ignored";
+}
+
+#[test]
+fn what_is_scripted_of_faults_holds_as_it_is() {
+    for world in SmallWorld::SCRIPTED {
+        let bare = Specification::bare(world.name);
+        let report = run(&bare, &Policy::FULL, false, |_| ()).expect("a small world").expect("it runs");
+        assert_eq!(report.violations, [], "{}", world.name);
+    }
 }

@@ -75,7 +75,7 @@ pub struct SimulateOptions {
     /// `placed`: take the search up again at this placement
     #[arg(long, value_name = "N", default_value_t = 0)]
     from: u64,
-    /// `sabotage`: only these rules
+    /// `sabotage`: only these rules; `--place`: without these rules
     #[arg(long, value_name = "NAME")]
     rule: Vec<String>,
     /// Write without colours, also to a terminal
@@ -198,15 +198,16 @@ fn place(
     out: &mut impl Write,
 ) -> anyhow::Result<bool> {
     let started = Instant::now();
-    let world = SmallWorld::named(&specification.world)
+    let (world, seed) = SmallWorld::with_seed(&specification.world)
         .with_context(|| format!("no small world is called {:?}; see --list", specification.world))?;
-    let bare = Run::new(world.start(Policy::FULL, false), Duration::ZERO);
+    let policy = Policy::without(search::rules(options)?);
+    let bare = Run::new(world.start(seed, policy.clone(), false), Duration::ZERO);
     let mut timeline = Timeline::new(palette, &bare, options);
     if !options.json {
         writeln!(out, "{}", summary::title(palette, &specification.to_string(), world.sentence, None, &bare))?;
     }
     let mut written = Ok(());
-    let report = placement::run(specification, &Policy::FULL, true, |run| {
+    let report = placement::run(specification, &policy, true, |run| {
         if written.is_ok() {
             written = timeline.show(run, out);
         }
@@ -215,7 +216,8 @@ fn place(
     let Some(report) = report else {
         bail!("a fault of {specification} makes no sense where it is put (nothing there that it could hit)");
     };
-    let command = format!("attachd simulate --place {specification}");
+    let without: String = options.rule.iter().map(|rule| format!(" --rule {rule}")).collect();
+    let command = format!("attachd simulate --place {specification}{without}");
     let told = Told { name: &specification.to_string(), upstream: None, command: &command };
     conclude(options, &told, &report, &timeline, palette, out)?;
     tell_speed(&report, started)?;

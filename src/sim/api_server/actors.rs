@@ -186,6 +186,27 @@ impl Api {
         true
     }
 
+    /// Makes a claim again for a PersistentVolume whose claim is gone, and binds the two, as people put it right. False if
+    /// it is there, or the PersistentVolume is not.
+    pub fn restore_claim(&mut self, by: Actor, volume: &PersistentVolumeName) -> bool {
+        let Some(mut volume) = self.persistent_volumes.get(volume).cloned() else { return false };
+        let Some((key, _)) = volume.claim.clone().filter(|(key, _)| !self.claims.contains_key(key)) else {
+            return false;
+        };
+        let claim =
+            Claim { key: key.clone(), uid: self.next_uid("pvc"), bound_to: Some(volume.name.clone()), owner_pod: None };
+        volume.claim = Some((key.clone(), claim.uid.clone()));
+        self.claims.insert(key, claim.clone());
+        self.log(by, None, Some(Object::Claim(claim)));
+        self.store_persistent_volume(by, volume);
+        true
+    }
+
+    /// Every PersistentVolume.
+    pub fn persistent_volumes(&self) -> impl Iterator<Item = &PersistentVolume> {
+        self.persistent_volumes.values()
+    }
+
     /// Deletes a PersistentVolume: Terminating while a finalizer is on it.
     pub fn delete_persistent_volume(&mut self, by: Actor, name: &PersistentVolumeName) -> bool {
         let Some(mut volume) = self.persistent_volumes.get(name).cloned() else { return false };

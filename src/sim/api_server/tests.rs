@@ -228,3 +228,21 @@ fn a_protected_volume_outlives_its_deletion_until_its_claim_goes() {
     api.delete_claim(Actor::Person, &claim);
     assert!(api.persistent_volume(&PersistentVolumeName::new("pv")).is_none());
 }
+
+#[test]
+fn a_claim_that_people_make_again_is_bound_to_its_volume_under_another_uid() {
+    let mut api = Api::new();
+    let (claim, pv) = (ClaimKey::new("ns", "data"), PersistentVolumeName::new("pv"));
+    api.create_bound_claim(&claim, ebs_volume("pv", &AwsVolumeId::parse("vol-0a").expect("a volume id")));
+    let first = api.claim(&claim).expect("there").uid.clone();
+    assert!(!api.restore_claim(Actor::Person, &pv), "it is there");
+    assert!(api.delete_claim(Actor::Person, &claim));
+    let named = api.persistent_volume(&pv).and_then(|pv| pv.claim.clone());
+    assert_eq!(named, Some((claim.clone(), first.clone())), "Released, it still names who had it");
+    api.take_changes();
+    assert!(api.restore_claim(Actor::Person, &pv));
+    let second = api.claim(&claim).expect("there").uid.clone();
+    assert_ne!(first, second);
+    assert_eq!(api.persistent_volume(&pv).and_then(|pv| pv.claim.clone()), Some((claim, second)));
+    assert_eq!(api.take_changes().len(), 2, "watches see both");
+}

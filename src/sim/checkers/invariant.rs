@@ -33,6 +33,20 @@ pub enum Invariant {
     NeverForced,
     /// Rule 15.
     NeverThrottled,
+    /// Rules 5, 6 and 16.
+    AskedOnce,
+    /// Rule 1.
+    AskedOfOne,
+    /// Rule 5.
+    StatedOnlyIfAttached,
+    /// Rule 5.
+    AttachedUnderItsNode,
+    /// Rules 6 and 10.
+    WantedStays,
+    /// Rule 12.
+    WritesHitTheirObject,
+    /// Rule 9.
+    MadeOverIsMarked,
     /// Rule 13.
     WantedIsAttached,
     /// Rule 13.
@@ -51,7 +65,7 @@ pub enum Invariant {
 
 impl Invariant {
     /// Every one.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 27] = [
         Self::MountedAttachmentStays,
         Self::MountServedByItsOwnAttachment,
         Self::ExclusiveVolumeOnOneInstance,
@@ -65,6 +79,13 @@ impl Invariant {
         Self::SentUnderLease,
         Self::NeverForced,
         Self::NeverThrottled,
+        Self::AskedOnce,
+        Self::AskedOfOne,
+        Self::StatedOnlyIfAttached,
+        Self::AttachedUnderItsNode,
+        Self::WantedStays,
+        Self::WritesHitTheirObject,
+        Self::MadeOverIsMarked,
         Self::WantedIsAttached,
         Self::AttachedIsWanted,
         Self::ObjectsExactAtRest,
@@ -101,6 +122,23 @@ impl Invariant {
             Self::SentUnderLease => "nothing is sent after the lease it was decided under",
             Self::NeverForced => "no DetachVolume is ever forced",
             Self::NeverThrottled => "without faults no call is ever throttled",
+            Self::AskedOnce => {
+                "no AttachVolume and no DetachVolume is sent again while the last one can still land, or has its effect"
+            }
+            Self::AskedOfOne => {
+                "no AttachVolume of an exclusive volume is sent while one to another instance can still land"
+            }
+            Self::StatedOnlyIfAttached => {
+                "a VolumeAttachment says attached only of an attachment that EC2 has at that device"
+            }
+            Self::AttachedUnderItsNode => {
+                "an attachment of ours is made only under the Node object that its VolumeAttachment records"
+            }
+            Self::WantedStays => "no VolumeAttachment is deleted by us under a pod that wants it",
+            Self::WritesHitTheirObject => "what ends a VolumeAttachment was sent when that very one was there",
+            Self::MadeOverIsMarked => {
+                "a VolumeAttachment made over an attachment that its maker did not know is marked on the Node before"
+            }
             Self::WantedIsAttached => "at rest every volume that is wanted and can be attached is attached",
             Self::AttachedIsWanted => "at rest nothing is attached that nobody wants",
             Self::ObjectsExactAtRest => "at rest the VolumeAttachments are exactly those of the attachments",

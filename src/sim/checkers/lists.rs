@@ -55,7 +55,7 @@ fn judge_listing(memory: &Memory, world: &World, node: &Node, volume: &VolumeKey
 }
 
 /// Attached there, or lost there to somebody else: what a person or the platform took cannot be known at once.
-fn is_attached(memory: &Memory, world: &World, id: &AwsVolumeId, instance: &InstanceId) -> bool {
+pub(super) fn is_attached(memory: &Memory, world: &World, id: &AwsVolumeId, instance: &InstanceId) -> bool {
     let shown = world.ec2_attachment(id, instance);
     shown.is_some_and(|a| a.state == AttachmentState::Attached || a.ending_by == Some(Actor::Person))
         || memory.lost.contains_key(&(id.clone(), instance.clone()))

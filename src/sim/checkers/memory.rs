@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::Scope;
+use super::sends::{Pardon, Sends};
 use super::world::{Actor, Ec2Attachment, Ec2CallKind, News, World, instance_of};
 use crate::controller::policy::ForceDetach;
 use crate::model::attachment::{AttachmentSource, VolumeAttachment};
@@ -23,22 +24,14 @@ use crate::model::volume::InstanceState;
 /// How long a fence excuses after it fell: a decision on a live read (10 s), and a delete that lands late (W = 70 s).
 const FENCE_EXCUSES: Duration = Duration::from_secs(80);
 
-/// Why the end of a mounted attachment is excused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pardon {
-    /// A person fenced the node, or the configured timeout did while its Node was there: the mark keeps the volume off
-    /// that boot afterwards.
-    Fenced,
-    /// The configured timeout, with no Node to carry a mark: what comes after in the same boot is a known residual.
-    FencedNodeGone,
-}
-
 /// What is remembered of a Node.
 #[derive(Clone, Debug)]
 pub(super) struct SeenNode {
     pub(super) uid: Uid,
     pub(super) instance: Option<InstanceId>,
     pub(super) listed: BTreeSet<UniqueVolumeName>,
+    /// When this very object was first seen.
+    pub(super) since: Monotonic,
     tainted: bool,
     /// Whether the force policy lets the machine's volumes go after the timeout.
     may_be_forced: bool,
@@ -52,6 +45,17 @@ pub(super) struct SeenAttachment {
     pub(super) node: NodeName,
     pub(super) instance: Option<InstanceId>,
     pub(super) device: Option<DeviceName>,
+    uid: Uid,
+    /// When this very object was made; `None`: before the first look.
+    pub(super) made: Option<Monotonic>,
+    says_attached: bool,
+}
+
+/// What is remembered of a VolumeAttachment that is gone.
+#[derive(Clone, Debug)]
+pub(super) struct GoneAttachment {
+    pub(super) device: Option<DeviceName>,
+    pub(super) at: Monotonic,
 }
 
 /// See the module.
@@ -80,6 +84,14 @@ pub(super) struct Memory {
     pub(super) lost: BTreeMap<(AwsVolumeId, InstanceId), Monotonic>,
     /// VolumeAttachments whose finalizer a person took, by volume and instance, last time.
     pub(super) robbed: BTreeMap<(AwsVolumeId, InstanceId), Monotonic>,
+    /// VolumeAttachments whose status came to say attached, in this look.
+    pub(super) newly_stated: Vec<AttachmentName>,
+    /// The last VolumeAttachment that went, by volume and instance.
+    pub(super) gone: BTreeMap<(AwsVolumeId, InstanceId), GoneAttachment>,
+    /// Attachments whose end attachd ordered with no fence up.
+    pub(super) unfenced: BTreeSet<(AwsVolumeId, u64)>,
+    /// What is remembered of sends.
+    pub(super) sends: Sends,
     /// Entries of a Node's list that another than attachd wrote last.
     pub(super) listed_by_others: BTreeSet<(NodeName, UniqueVolumeName)>,
     /// DetachVolume in flight at the last look: the earliest send.
@@ -89,6 +101,7 @@ pub(super) struct Memory {
 impl Memory {
     /// Takes in objects and fences, before anything of this look is judged.
     pub(super) fn see_objects(&mut self, world: &World, scope: &Scope) {
+        self.newly_stated.clear();
         for name in &scope.attachments {
             match world.attachments.get(name) {
                 Some(object) => self.see_attachment(world, object),
@@ -117,6 +130,12 @@ impl Memory {
                         self.ordered.insert((volume, instance));
                     }
                 }
+                News::NodeRead { node } => self.see_node_read(world, node),
+                News::AttachmentCallSent { kind, name, at, .. } => {
+                    let fence = self.fence_by_live_read(world, name);
+                    self.sends.attachment_call(name, *kind, *at, fence);
+                }
+                News::ClaimGone { claim } => self.sends.claim_gone(claim, world.now.monotonic),
                 _ => {}
             }
         }
@@ -140,8 +159,46 @@ impl Memory {
             self.by_instance.entry(instance.clone()).or_default().insert(object.name.clone());
         }
         self.by_node.entry(object.node.clone()).or_default().insert(object.name.clone());
-        let seen = SeenAttachment { volume, node: object.node.clone(), instance, device: object.device.clone() };
+        let before = before.filter(|seen| seen.uid == object.uid);
+        let made = match before {
+            Some(seen) => seen.made,
+            None => world.news.iter().find_map(|news| match news {
+                News::AttachmentMade { name, .. } if *name == object.name => Some(world.now.monotonic),
+                _ => None,
+            }),
+        };
+        let says_attached = object.status.attached;
+        if says_attached && before.is_some_and(|seen| !seen.says_attached) {
+            self.newly_stated.push(object.name.clone());
+        }
+        let (uid, node, device) = (object.uid.clone(), object.node.clone(), object.device.clone());
+        let seen = SeenAttachment { volume, node, instance, device, uid, made, says_attached };
         self.attachments.insert(object.name.clone(), seen);
+    }
+
+    fn see_node_read(&mut self, world: &World, name: &NodeName) {
+        let node = world.nodes.get(name);
+        // What the read shows is the taint and Ready; what EC2 says of the machine was read some time before.
+        let fenced = node.is_some_and(|node| {
+            let given_up = || instance_of(node).is_some_and(|instance| self.fence(world, instance).is_some());
+            node.out_of_service || (!node.ready.is_true && given_up())
+        });
+        self.sends.node_read(name, node.and_then(instance_of).cloned(), fenced);
+    }
+
+    /// The fence that stood, for the instance of a VolumeAttachment, when its Node was last read live by attachd.
+    fn fence_by_live_read(&self, world: &World, name: &AttachmentName) -> Option<Pardon> {
+        let seen = self.attachments.get(name)?;
+        let instance = seen.instance.as_ref()?;
+        match self.sends.read_shows_fence(&seen.node, instance) {
+            Some(fenced) => fenced.then_some(Pardon::Fenced),
+            None if self.sends.read_shows_no_node(&seen.node, instance) => {
+                let since = self.no_node_since.get(instance)?;
+                let waited = world.now.wall.saturating_since(*since);
+                (timed_out(world, waited) && may_be_forced(world, instance)).then_some(Pardon::FencedNodeGone)
+            }
+            None => None,
+        }
     }
 
     fn see_fence(&mut self, world: &World, name: &NodeName) {
@@ -203,8 +260,10 @@ impl Memory {
                 self.nodes.remove(name);
                 continue;
             };
+            let before = self.nodes.get(name).filter(|seen| seen.uid == node.uid);
             let seen = SeenNode {
                 uid: node.uid.clone(),
+                since: before.map_or(world.now.monotonic, |seen| seen.since),
                 instance: instance_of(node).cloned(),
                 listed: node.volumes_attached.keys().cloned().collect(),
                 tainted: node.out_of_service,
@@ -220,6 +279,10 @@ impl Memory {
                 remove_from(&mut self.by_node, &gone.node, name);
                 if let Some(instance) = &gone.instance {
                     remove_from(&mut self.by_instance, instance, name);
+                    if let Some(volume) = gone.volume.as_ref().and_then(VolumeKey::aws_volume_id) {
+                        let left = GoneAttachment { device: gone.device.clone(), at: world.now.monotonic };
+                        self.gone.insert((volume, instance.clone()), left);
+                    }
                 }
             }
         }

@@ -6,6 +6,7 @@
 //! Owns the memory that comparing two looks needs, and nothing else. Must never see a command of the core: what counts
 //! is what happened, not what was asked for.
 
+mod calls;
 mod invariant;
 mod lists;
 mod memory;
@@ -13,6 +14,7 @@ mod mounts;
 mod objects;
 pub mod rest;
 mod sending;
+mod sends;
 mod volumes;
 pub mod wanted;
 pub mod world;
@@ -60,6 +62,7 @@ impl Checker {
         lists::check(&self.memory, world, &scope, &mut found);
         objects::check(&self.memory, world, &scope, &mut found);
         sending::check(world, &mut found);
+        calls::check(&mut self.memory, world, &mut found);
         let violations = found.violations;
         self.memory.remember(world, &scope);
         violations.into_iter().filter(|v| self.found.insert((v.invariant, v.about.clone()))).collect()

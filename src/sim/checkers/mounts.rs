@@ -1,6 +1,7 @@
 //! The master invariants: what a kernel has mounted keeps the very attachment it was mounted on.
 
-use super::memory::{Memory, Pardon, is_dead};
+use super::memory::{Memory, is_dead};
+use super::sends::Pardon;
 use super::world::{Ec2Attachment, Mount, MountKey, News, World, instance_of};
 use super::{Findings, Invariant, Scope};
 use crate::model::ids::{AttachmentName, AwsVolumeId};
@@ -38,11 +39,18 @@ fn pardon_ordered_under_a_fence(memory: &mut Memory, world: &World) {
         let Some(volume) = memory.attachments.get(name).and_then(|s| s.volume.as_ref()?.aws_volume_id()) else {
             continue;
         };
-        if by.is_attachd()
-            && let Some(pardon) = memory.fence(world, &instance)
-            && let Some(attachment) = world.ec2_attachment(&volume, &instance)
-        {
-            memory.pardons.insert((volume, attachment.generation), pardon);
+        let Some(attachment) = world.ec2_attachment(&volume, &instance).filter(|_| by.is_attachd()) else { continue };
+        let generation = (volume, attachment.generation);
+        // Where the send is told, what counts is what the live read before it showed.
+        let told = memory.sends.fence_of_delete(name);
+        match told.unwrap_or_else(|| memory.fence(world, &instance)) {
+            Some(pardon) => {
+                memory.pardons.insert(generation, pardon);
+            }
+            None if told.is_some() => {
+                memory.unfenced.insert(generation);
+            }
+            None => {}
         }
     }
 }
@@ -107,7 +115,8 @@ fn judge_end(
     let key =
         MountKey { volume: volume.clone(), instance: attachment.instance.clone(), generation: attachment.generation };
     let mount = world.mounts.get(&key).filter(|mount| lives(world, &key, mount));
-    let pardon = memory.pardons.get(&generation).copied().or_else(|| memory.fence(world, &attachment.instance));
+    let fence = || memory.fence(world, &attachment.instance).filter(|_| !memory.unfenced.contains(&generation));
+    let pardon = memory.pardons.get(&generation).copied().or_else(fence);
     let holds = mount.is_none() || pardon.is_some();
     if let Some(pardon) = pardon {
         memory.pardons.insert(generation, pardon);

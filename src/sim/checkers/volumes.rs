@@ -7,11 +7,14 @@ use super::memory::Memory;
 use super::wanted::is_exclusive;
 use super::world::{Actor, Ec2Attachment, News, World};
 use super::{Findings, Invariant, Scope};
-use crate::model::ids::{AwsVolumeId, VolumeKey};
+use crate::model::ids::{AwsVolumeId, InstanceId, VolumeKey};
 
 /// What a person attaches by hand so shortly before our own call lands cannot be known in time: the read that call stands
 /// on was older, and may have been stale.
 const KNOWN_AFTER: Duration = Duration::from_secs(30);
+
+/// A Node object younger than this may not have been seen when AttachVolume was sent: a watch that stood still, and W.
+const NODE_KNOWN_AFTER: Duration = Duration::from_secs(160);
 
 pub(super) fn check(memory: &mut Memory, world: &World, scope: &Scope, found: &mut Findings<'_>) {
     for id in &scope.volumes {
@@ -69,9 +72,29 @@ fn intent_stands_before_attachment(
             && object.device.as_ref().is_some_and(|device| device.slot() == attachment.device.slot())
     });
     let robbed = memory.robbed.contains_key(&(id.clone(), instance.clone()));
+    attached_under_its_node(memory, world, id, instance, found);
     found.judge(Invariant::IntentBeforeAttach, intended || robbed, || {
         let about = format!("{id} on {instance}");
         (about, format!("attached at {} with no VolumeAttachment that says so", attachment.device))
+    });
+}
+
+/// Rule 5: else its absence from volumesInUse is no evidence until the machine boots again.
+fn attached_under_its_node(
+    memory: &Memory,
+    world: &World,
+    id: &AwsVolumeId,
+    instance: &InstanceId,
+    found: &mut Findings<'_>,
+) {
+    let Some(node) = memory.node(world, instance) else { return };
+    let since = memory.nodes.get(&node.name).filter(|seen| seen.uid == node.uid).map(|seen| seen.since);
+    let known_in_time = since.is_some_and(|since| world.now.monotonic.saturating_since(since) >= NODE_KNOWN_AFTER);
+    let other = memory
+        .objects_of(world, id, instance)
+        .any(|object| object.node_uid.as_ref().is_some_and(|recorded| *recorded != node.uid));
+    found.judge(Invariant::AttachedUnderItsNode, !other || !known_in_time, || {
+        (format!("{id} on {instance}"), format!("its VolumeAttachment records another Node {}", node.name))
     });
 }
 

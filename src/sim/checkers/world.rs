@@ -57,6 +57,10 @@ pub struct World {
     pub robbed: BTreeSet<(AwsVolumeId, InstanceId)>,
     /// Leadership, as the leases were really held.
     pub terms: BTreeMap<Term, TermHeld>,
+    /// Since when the process that led in a term has watched everything.
+    pub watched_since: BTreeMap<Term, Monotonic>,
+    /// Until when a read of EC2 may show the past; `None`: none does.
+    pub stale_reads_until: Option<Monotonic>,
     /// Calls counted since the start.
     pub counts: CallCounts,
 
@@ -313,6 +317,45 @@ pub enum News {
         /// When.
         at: Monotonic,
     },
+    /// AttachVolume or DetachVolume left the socket.
+    VolumeCallSent(Ec2CallInFlight),
+    /// A call that ends a VolumeAttachment, or takes a finalizer off it, left the socket.
+    AttachmentCallSent {
+        /// What it asks for.
+        kind: AttachmentCallKind,
+        /// Of which VolumeAttachment.
+        name: AttachmentName,
+        /// The period of leadership it was decided in.
+        term: Term,
+        /// When.
+        at: Monotonic,
+    },
+    /// The API server served attachd a live read of a Node.
+    NodeRead {
+        /// The Node's name, whether it is there or not.
+        node: NodeName,
+    },
+    /// A VolumeAttachment is there that was not.
+    AttachmentMade {
+        /// Its name.
+        name: AttachmentName,
+        /// Who made it.
+        by: Actor,
+    },
+    /// A claim is gone from the API server.
+    ClaimGone {
+        /// Which.
+        claim: ClaimKey,
+    },
+}
+
+/// What a call asks of a VolumeAttachment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AttachmentCallKind {
+    /// Its deletion.
+    Delete,
+    /// Other finalizers.
+    Finalizers,
 }
 
 /// Which entries of the world changed since the last look.

@@ -161,6 +161,7 @@ pub(super) fn fault(fault: &Fault) -> String {
         Fault::StripFinalizers(volume, node) => {
             format!("a person strips the finalizers of the VolumeAttachment of {volume} on {node}")
         }
+        Fault::DeleteClaim(volume) => format!("a person deletes the claim of {volume}"),
         Fault::DeletePersistentVolume(volume) => format!("a person deletes the PersistentVolume of {volume}"),
         Fault::AnnotateUnmounted(volume, node) => format!("a person says that {volume} is not mounted on {node}"),
         Fault::DetachByHand(volume) => format!("a person detaches {volume} by hand"),

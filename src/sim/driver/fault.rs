@@ -78,6 +78,8 @@ pub enum Fault {
     StripFinalizers(AwsVolumeId, NodeName),
     /// A person deletes the PersistentVolume of that volume (it stays Terminating while finalizers hold it).
     DeletePersistentVolume(AwsVolumeId),
+    /// A person deletes the claim of that volume, though a pod uses it (its protection taken off by force).
+    DeleteClaim(AwsVolumeId),
     /// A person annotates it `attachd/unmounted` with the node's present boot id. A lie if it is mounted: placed only
     /// where it is not.
     AnnotateUnmounted(AwsVolumeId, NodeName),

@@ -20,6 +20,9 @@ impl<C: Commander> Driver<C> {
         self.remarks.clear();
         self.queue.retain(|_, due| !matches!(due, Due::Ec2FaultEnds(_)));
         self.ec2.heal();
+        self.world.stale_reads_until = None;
+        self.triggers.clear();
+        self.restore_claims();
         for process in &mut self.processes {
             process.watches().for_each(|watch| watch.heal());
         }
@@ -35,6 +38,14 @@ impl<C: Commander> Driver<C> {
             self.heal_node(&node);
         }
         self.settle();
+    }
+
+    /// Claims that people deleted under a pod: they make them again and bind them.
+    fn restore_claims(&mut self) {
+        let names: Vec<_> = self.api.persistent_volumes().map(|volume| volume.name.clone()).collect();
+        for name in names {
+            self.api.restore_claim(Writer::Person, &name);
+        }
     }
 
     fn heal_node(&mut self, node: &NodeName) {

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use super::{Actor, CallFault, CallTarget, Commander, Driver, Fault};
 use crate::model::device::DeviceName;
-use crate::model::ids::{AttachmentKey, AttachmentName, AwsVolumeId, InstanceId, NodeName, PodKey, Uid, VolumeKey};
+use crate::model::ids::{
+    AttachmentKey, AttachmentName, AwsVolumeId, ClaimKey, InstanceId, NodeName, PodKey, Uid, VolumeKey,
+};
 use crate::sim::checkers::world::Actor as Writer;
 use crate::sim::ec2::{Ec2Fault, Staleness};
 use crate::sim::kubelet::{Kubelet, Machine};
@@ -41,6 +43,8 @@ impl<C: Commander> Driver<C> {
             Fault::NextCall(target, fault) => self.call_faults.push_back((target, fault)),
             Fault::StaleEc2Reads(window) => {
                 self.ec2_fault_for(window, Ec2Fault::StaleReads(Staleness { window, percent: 50 }));
+                // What is read in the window may be acted on a while later.
+                self.world.stale_reads_until = Some(self.now.monotonic + window * 2);
             }
             Fault::OtherRegion(by) => self.ec2_fault_for(by, Ec2Fault::OtherRegion),
             Fault::Ec2Outage(by) => self.ec2_fault_for(by, Ec2Fault::Outage),
@@ -151,10 +155,13 @@ impl<C: Commander> Driver<C> {
                 self.api.annotate_unmounted_by_hand(&name, &boot);
             }
             Fault::DeletePersistentVolume(volume) => {
-                let claim = self.app_of(&volume).and_then(|id| self.apps.get(id)).map(|app| app.claim.clone())?;
-                let key = crate::model::ids::ClaimKey::new("default", claim);
-                let name = self.api.claim(&key).and_then(|claim| claim.bound_to.clone())?;
+                let claim = self.claim_of(&volume)?;
+                let name = self.api.claim(&claim).and_then(|claim| claim.bound_to.clone())?;
                 self.api.delete_persistent_volume(Writer::Person, &name);
+            }
+            Fault::DeleteClaim(volume) => {
+                let claim = self.claim_of(&volume)?;
+                self.api.delete_claim(Writer::Person, &claim);
             }
             Fault::DetachByHand(volume) => {
                 for instance in self.holders(&volume) {
@@ -193,13 +200,7 @@ impl<C: Commander> Driver<C> {
                 let node = self.api.pod(&key).and_then(|pod| pod.node.clone())?;
                 self.with_kubelet(&node, |kubelet, at| kubelet.fail_pod(&uid, at));
             }
-            Fault::Drain(node) => {
-                self.apps.set_cordoned(&node, true);
-                let keys: Vec<PodKey> = self.api.pods_on(&node).map(|pod| pod.key.clone()).collect();
-                for key in keys {
-                    self.api.delete_pod(Writer::Person, &key);
-                }
-            }
+            Fault::Drain(node) => self.drain(&node),
             Fault::Uncordon(node) => self.apps.set_cordoned(&node, false),
             other => return Some(other),
         }
@@ -210,6 +211,19 @@ impl<C: Commander> Driver<C> {
         let key = self.app_of(volume).and_then(|id| self.apps.get(id)).map(App::key);
         let volume = key.unwrap_or_else(|| VolumeKey::ebs(volume));
         AttachmentName::of(&AttachmentKey { volume, node: node.clone() })
+    }
+
+    fn claim_of(&self, volume: &AwsVolumeId) -> Option<ClaimKey> {
+        let app = self.apps.get(self.app_of(volume)?)?;
+        Some(ClaimKey::new("default", app.claim.clone()))
+    }
+
+    fn drain(&mut self, node: &NodeName) {
+        self.apps.set_cordoned(node, true);
+        let keys: Vec<PodKey> = self.api.pods_on(node).map(|pod| pod.key.clone()).collect();
+        for key in keys {
+            self.api.delete_pod(Writer::Person, &key);
+        }
     }
 
     fn holders(&self, volume: &AwsVolumeId) -> Vec<InstanceId> {

@@ -41,7 +41,8 @@ impl<C: Commander> Driver<C> {
         let term = Term(self.last_term + 1);
         let Some(process) = self.process(number) else { return };
         process.term = Some(term);
-        process.since = now.monotonic;
+        // Until now it holds when the process started.
+        let watched_since = std::mem::replace(&mut process.since, now.monotonic);
         process.guard_until = lease.map(|lease| now.monotonic + lease.duration);
         process.tell_guard(now, &roles);
         let until = process.guard_until;
@@ -49,6 +50,7 @@ impl<C: Commander> Driver<C> {
         for held in self.world.terms.values_mut() {
             held.ended.get_or_insert(lease_until);
         }
+        self.world.watched_since.insert(term, watched_since);
         self.world.terms.insert(term, TermHeld { since: now.monotonic, ended: None });
         if let (Some(lease), Some(until)) = (lease, until) {
             self.lease_until = until;

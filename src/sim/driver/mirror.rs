@@ -218,6 +218,7 @@ impl<C: Commander> Driver<C> {
             }
             (Some(Object::Claim(claim)), None) => {
                 self.world.claims.remove(&claim.key);
+                self.world.news.push(News::ClaimGone { claim: claim.key });
             }
             (_, Some(Object::PersistentVolume(volume))) => {
                 self.world.touched.volumes.extend(volume_of(&volume));
@@ -232,7 +233,10 @@ impl<C: Commander> Driver<C> {
     }
 
     fn attachment_news(&mut self, by: Actor, before: Option<Object>, after: Option<&VolumeAttachment>) {
-        let Some(Object::Attachment(before)) = before else { return };
+        let Some(Object::Attachment(before)) = before else {
+            self.world.news.extend(after.map(|after| News::AttachmentMade { name: after.name.clone(), by }));
+            return;
+        };
         if before.deleting.is_none() && after.is_none_or(|after| after.deleting.is_some()) {
             self.world.news.push(News::DeletionOrdered { name: before.name.clone(), by });
         }

@@ -93,6 +93,15 @@ enum Due {
     Move,
 }
 
+/// What is to follow on a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Trigger {
+    kind: &'static str,
+    nth: u64,
+    after: Duration,
+    fault: Fault,
+}
+
 /// The earliest thing that is due.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Source {
@@ -152,6 +161,8 @@ pub struct Driver<C = Controller> {
     flights: BTreeMap<u64, Flight>,
     last_flight: u64,
     call_faults: VecDeque<(CallTarget, CallFault)>,
+    triggers: Vec<Trigger>,
+    decided: BTreeMap<&'static str, u64>,
     chaos: Option<ChaosOptions>,
     /// Remarks that wait for the first pod made in place of another.
     remarks: Vec<(Duration, &'static str)>,
@@ -208,6 +219,8 @@ impl<C: Commander> Driver<C> {
             flights: BTreeMap::new(),
             last_flight: 0,
             call_faults: VecDeque::new(),
+            triggers: Vec::new(),
+            decided: BTreeMap::new(),
             chaos: None,
             remarks: Vec::new(),
             failing_reads: BTreeSet::new(),
@@ -257,6 +270,12 @@ impl<C: Commander> Driver<C> {
         std::mem::take(&mut self.trace)
     }
 
+    /// Calls by kind as the core commanded them, whether they have left the socket or not: it is here that a fault of the
+    /// next call takes hold.
+    pub fn calls_decided(&self) -> &BTreeMap<&'static str, u64> {
+        &self.decided
+    }
+
     /// The workloads.
     pub fn apps(&self) -> &Apps {
         &self.apps
@@ -292,6 +311,12 @@ impl<C: Commander> Driver<C> {
             Moment::Start(after) => self.schedule_due(Monotonic::ZERO + after, Due::Remark(text)),
             Moment::Replacement(after) => self.remarks.push((after, text)),
         }
+    }
+
+    /// Lets a fault (or an action) follow on the `nth` call of a kind (counted from 1, named as in
+    /// [`crate::sim::checkers::world::CallCounts::by_kind`]), so long after it left the socket.
+    pub fn schedule_after_call(&mut self, kind: &'static str, nth: u64, after: Duration, fault: Fault) {
+        self.triggers.push(Trigger { kind, nth, after, fault });
     }
 
     /// Lets the next thing happen. False if nothing ever will.

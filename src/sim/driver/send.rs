@@ -4,17 +4,41 @@ use smol_str::SmolStr;
 
 use super::fault::CallFault;
 use super::flight::{self, Course, Flight};
-use super::{Actor, Commander, Driver, Due};
+use super::{Actor, Commander, Driver, Due, Trigger};
 use crate::controller::command::{Call, Command, Ec2Call, KubernetesCall};
-use crate::controller::event::EventKind;
+use crate::controller::event::{EventKind, Term};
+use crate::model::ids::{AttachmentName, AwsVolumeId, InstanceId};
 use crate::model::outcome::{Answer, CallResult, Outcome};
+use crate::model::time::Monotonic;
 use crate::model::volume::InstanceState;
-use crate::sim::checkers::world::{Actor as Writer, News};
+use crate::sim::checkers::world::{Actor as Writer, AttachmentCallKind, Ec2CallInFlight, Ec2CallKind, News};
 use crate::sim::ec2::Caller;
+
+/// What checkers are told of a call beside its kind.
+fn sent_news(call: &Call, term: Term, sent: Monotonic) -> Option<News> {
+    let volume_call = |kind, volume: &AwsVolumeId, instance: &InstanceId| {
+        let (volume, instance) = (volume.clone(), instance.clone());
+        News::VolumeCallSent(Ec2CallInFlight { volume, instance, kind, term, sent })
+    };
+    let attachment_call =
+        |kind, name: &AttachmentName| News::AttachmentCallSent { kind, name: name.clone(), term, at: sent };
+    Some(match call {
+        Call::Ec2(Ec2Call::AttachVolume { volume, instance, .. }) => volume_call(Ec2CallKind::Attach, volume, instance),
+        Call::Ec2(Ec2Call::DetachVolume { volume, instance, .. }) => volume_call(Ec2CallKind::Detach, volume, instance),
+        Call::Kubernetes(KubernetesCall::DeleteAttachment { name, .. }) => {
+            attachment_call(AttachmentCallKind::Delete, name)
+        }
+        Call::Kubernetes(KubernetesCall::SetAttachmentFinalizers { name, .. }) => {
+            attachment_call(AttachmentCallKind::Finalizers, name)
+        }
+        _ => return None,
+    })
+}
 
 impl<C: Commander> Driver<C> {
     /// A process starts a call at once, as it must.
     pub(super) fn start_call(&mut self, process: u64, command: Command) {
+        *self.decided.entry(flight::kind_name(&command.call)).or_default() += 1;
         let placed = self.call_faults.iter().position(|(target, _)| flight::is_target(*target, &command.call));
         let fault = match placed {
             Some(index) => self.call_faults.remove(index).map(|(_, fault)| fault),
@@ -61,8 +85,10 @@ impl<C: Commander> Driver<C> {
         let (kind, term, mutating) = (flight::kind_name(call), flight.command.term, flight::is_mutating(call));
         let is_event = matches!(call, Call::Kubernetes(KubernetesCall::CreateEvent(_)));
         *self.world.counts.by_kind.entry(kind).or_default() += 1;
+        let told = sent_news(call, term, now);
         if mutating {
             self.world.news.push(News::CallSent { kind, term, at: now });
+            self.world.news.extend(told);
         }
         if mutating && !is_event {
             self.last_activity = now;
@@ -72,6 +98,18 @@ impl<C: Commander> Driver<C> {
         }
         self.schedule_due(course.answered.unwrap_or(course.given_up), Due::Answer(id));
         self.mirror_flights();
+        self.pull_triggers(kind);
+    }
+
+    /// Lets follow what was to follow on this call.
+    fn pull_triggers(&mut self, kind: &'static str) {
+        let count = self.world.counts.of(kind);
+        let is_due = |trigger: &Trigger| trigger.kind == kind && trigger.nth == count;
+        let (due, rest) = std::mem::take(&mut self.triggers).into_iter().partition(is_due);
+        self.triggers = rest;
+        for Trigger { after, fault, .. } in due {
+            self.schedule(after, fault);
+        }
     }
 
     /// The call reaches its server, which carries it out, whether anybody still waits for the answer or not.
@@ -84,6 +122,9 @@ impl<C: Commander> Driver<C> {
             match &command.call {
                 Call::Ec2(call) => self.ec2.call_as(self.now, &Caller::Leader(command.term), call),
                 Call::Kubernetes(call) => {
+                    if let KubernetesCall::GetNode { name } = call {
+                        self.world.news.push(News::NodeRead { node: name.clone() });
+                    }
                     let call = super::preconditions::as_policy_has_it(call, &self.options.policy, &self.api);
                     self.api.call(self.now, Writer::Attachd(command.term), &call)
                 }

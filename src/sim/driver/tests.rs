@@ -423,3 +423,32 @@ fn who_sends_after_its_lease_is_caught_and_not_after_prevents_it() {
         assert_eq!(bench.driver.world().counts.of("AttachVolume"), u64::from(!guarded));
     }
 }
+
+#[test]
+fn what_is_to_follow_on_a_call_follows_on_that_one_alone() {
+    let mut bench = Bench::new(1);
+    bench.driver.schedule_after_call("PatchNodeStatus", 2, secs(3), Fault::Taint(bench.n1.clone()));
+    let tainted = |bench: &Bench| bench.driver.api.node(&bench.n1).is_some_and(|node| node.out_of_service);
+    let call = bench.list_call(false);
+    bench.give(call);
+    bench.run(10);
+    assert!(!tainted(&bench), "the first is not the second");
+    let call = bench.list_call(false);
+    bench.give(call);
+    bench.run(2);
+    assert!(!tainted(&bench), "not at once");
+    bench.run(2);
+    assert!(tainted(&bench));
+}
+
+#[test]
+fn a_claim_deleted_under_a_pod_is_gone_until_the_world_is_healed() {
+    let mut bench = Bench::new(1);
+    let volume = bench.volume.clone();
+    let claims = |bench: &Bench| bench.driver.world().claims.len();
+    let before = claims(&bench);
+    bench.driver.inject(Fault::DeleteClaim(volume));
+    assert_eq!(claims(&bench), before - 1);
+    bench.driver.heal_all();
+    assert_eq!(claims(&bench), before);
+}

@@ -49,6 +49,7 @@ pub fn catalogue(volume: &AwsVolumeId, nodes: &[NodeName; 2]) -> Vec<Placeable> 
     }
     add("ec2-outage", Fault::Ec2Outage(UNSEEN));
     add("delete-pv", Fault::DeletePersistentVolume(volume.clone()));
+    add("delete-claim", Fault::DeleteClaim(volume.clone()));
     add("detach-by-hand", Fault::DetachByHand(volume.clone()));
     add("force-detach-by-hand", Fault::ForceDetachByHand(volume.clone()));
     add("delete-pod", Fault::DeletePod(volume.clone()));

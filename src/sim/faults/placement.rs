@@ -30,7 +30,7 @@ pub struct Profile {
     /// Steps after which the world or what was sent was another than before: between two others a fault would make the
     /// same run.
     eventful: Vec<u64>,
-    /// By kind of call: the steps right before one was sent.
+    /// By kind of call: the steps right before one was commanded.
     before_call: BTreeMap<&'static str, Vec<u64>>,
 }
 
@@ -38,16 +38,18 @@ impl Profile {
     /// Runs a placement up to its calm and takes its profile from the last fault on. `None`: a fault made no sense, or
     /// broke something already.
     pub fn of(specification: Specification, policy: &Policy) -> Result<Option<Self>, PlacementError> {
-        let (world, _) = resolve(&specification)?;
+        let (world, _, _) = resolve(&specification)?;
         let from = specification.placed.last().map_or(0, |placed| placed.step);
         let mut eventful = Vec::from_iter((from == 0).then_some(0));
         let mut before_call: BTreeMap<&'static str, Vec<u64>> = BTreeMap::new();
         let mut counts = CallCounts::default();
+        let mut decided = BTreeMap::new();
         let calm = run_to_calm(&specification, policy, false, |run| {
             let now = &run.world().counts;
             if run.steps() >= from {
-                for (kind, count) in &now.by_kind {
-                    if *count > counts.of(kind) {
+                // A call meets its fault when it is commanded, some time before it leaves the socket.
+                for (kind, count) in run.calls_decided() {
+                    if *count > decided.get(kind).copied().unwrap_or(0) {
                         before_call.entry(kind).or_default().push(run.steps().saturating_sub(1));
                     }
                 }
@@ -56,6 +58,7 @@ impl Profile {
                 }
             }
             counts.clone_from(now);
+            decided.clone_from(run.calls_decided());
         })?;
         eventful.dedup();
         let sound = calm.is_some_and(|run| !run.is_broken());
@@ -105,11 +108,11 @@ pub enum PlacementError {
     UnknownFault(String),
 }
 
-/// The world of a specification, and its faults by their steps.
-type Resolved = (&'static SmallWorld, Vec<(u64, Fault)>);
+/// The world of a specification, its seed, and its faults by their steps.
+type Resolved = (&'static SmallWorld, u64, Vec<(u64, Fault)>);
 
 fn resolve(specification: &Specification) -> Result<Resolved, PlacementError> {
-    let world = SmallWorld::named(&specification.world)
+    let (world, seed) = SmallWorld::with_seed(&specification.world)
         .ok_or_else(|| PlacementError::UnknownWorld(specification.world.clone()))?;
     let mut faults = catalogue(&world.volume(), &world.nodes());
     faults.extend(waiting(&world.nodes()));
@@ -120,7 +123,7 @@ fn resolve(specification: &Specification) -> Result<Resolved, PlacementError> {
     };
     let mut placed = specification.placed.iter().map(find).collect::<Result<Vec<_>, _>>()?;
     placed.sort_by_key(|(step, _)| *step);
-    Ok((world, placed))
+    Ok((world, seed, placed))
 }
 
 /// Runs one placement to its end: safety phase, heal, liveness phase. `watch` sees the run after each step.
@@ -147,8 +150,8 @@ fn run_to_calm(
     trace: bool,
     mut watch: impl FnMut(&mut Run),
 ) -> Result<Option<Run>, PlacementError> {
-    let (world, placed) = resolve(specification)?;
-    let mut run = Run::new(world.start(policy.clone(), trace), SCRIPT);
+    let (world, seed, placed) = resolve(specification)?;
+    let mut run = Run::new(world.start(seed, policy.clone(), trace), SCRIPT);
     let mut placed = placed.into_iter().peekable();
     loop {
         while let Some((_, fault)) = placed.next_if(|(step, _)| *step <= run.steps()) {
@@ -184,6 +187,7 @@ fn makes_sense(world: &World, fault: &Fault) -> bool {
             let marked = world.nodes.get(node).is_some_and(|node| is_marked(node, &VolumeKey::ebs(volume)));
             marked && attachment(node)
         }
+        Fault::DeleteClaim(_) => !world.claims.is_empty(),
         Fault::DetachByHand(volume) | Fault::ForceDetachByHand(volume) => attached(volume),
         Fault::CarryByHand(volume, node) => {
             let there = world.nodes.get(node).and_then(instance_of).and_then(|i| world.ec2_attachment(volume, i));
@@ -192,5 +196,42 @@ fn makes_sense(world: &World, fault: &Fault) -> bool {
         Fault::AttachByHand(volume, _) => !attached(volume),
         Fault::DeletePod(_) | Fault::ForceDeletePod(_) | Fault::FailPod(_) => !world.pods.is_empty(),
         _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_of_the_next_call_hits_the_call_it_is_put_before() {
+        let bare = Specification::bare("move");
+        let profile = Profile::of(bare, &Policy::FULL).expect("a small world").expect("sound");
+        let throttled: Vec<Specification> =
+            profile.placements().into_iter().filter(|with| with.placed[0].fault == "throttle-attach").collect();
+        assert_eq!(throttled.len(), 2, "the volume is attached twice");
+        let mut hit_at = Vec::new();
+        for specification in throttled {
+            let mut seen = None;
+            run(&specification, &Policy::FULL, false, |run| {
+                if run.world().counts.ec2_throttles == 1 {
+                    seen.get_or_insert(run.world().counts.of("AttachVolume"));
+                }
+            })
+            .expect("it runs");
+            hit_at.extend(seen);
+        }
+        assert_eq!(hit_at, [1, 2], "each call, and no later one");
+    }
+
+    #[test]
+    fn another_seed_is_another_run_of_the_same_world() {
+        let steps = |world: &str| {
+            let report = run(&Specification::bare(world), &Policy::FULL, false, |_| ());
+            report.expect("a small world").expect("it runs").steps
+        };
+        assert_eq!(steps("move"), steps("move#1"));
+        assert_ne!(steps("move"), steps("move#2"));
+        assert!(run(&Specification::bare("move#two"), &Policy::FULL, false, |_| ()).is_err());
     }
 }

@@ -1,8 +1,9 @@
 //! For each rule of the core: a run in which, without that rule, an invariant breaks. A rule whose sabotage is not found
 //! is not tested.
 //!
-//! Flow: [`search`] tries placements of one fault over all small worlds, then chaos, then placements of two, the core
-//! under test without the rule. What is found is kept as tests. Must never weaken a checker to find, or a fault to miss.
+//! Flow: [`Case::search`] looks where the loss was found before, for every rule of [`CASES`]; [`search`] looks everywhere:
+//! placements of one fault over all small worlds, then chaos, then placements of two, the core under test without the
+//! rule. What is found is kept as tests. Must never weaken a checker to find, or a fault to miss.
 
 use std::fmt;
 
@@ -13,6 +14,88 @@ use crate::sim::checkers::Violation;
 use crate::sim::run::{Report, Run};
 use crate::sim::scenarios::small::SmallWorld;
 use crate::sim::scenarios::{Options, Scenario};
+
+/// Where the loss that a rule prevents is looked for: a small world, and the kinds of the faults put into it, the first
+/// before the second. Every placement of them is tried, so that a change of the core that moves steps hides nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Case {
+    /// The rule.
+    pub rule: Rule,
+    /// The small world.
+    pub world: &'static str,
+    /// Kinds of faults, as the catalogue names them: none, one or two.
+    pub faults: &'static [&'static str],
+}
+
+const fn case(rule: Rule, world: &'static str, faults: &'static [&'static str]) -> Case {
+    Case { rule, world, faults }
+}
+
+/// The cases kept.
+pub const CASES: &[Case] = &[
+    case(Rule::NoSwitchAfterSend, "move", &["apply-late-attach"]),
+    case(Rule::MarkCountsAsInUse, "orphaned-node-returned", &[]),
+    case(Rule::MarkOnRelist, "given-up", &["lose-reply-live-read", "heal-partition-n1"]),
+    case(Rule::NoBlindRepeatAttach, "move", &["apply-late-attach"]),
+    case(Rule::ConfirmByAttachTime, "successor", &["stale-ec2-reads"]),
+    case(Rule::ConfirmByDevice, "move", &["attach-by-hand-n1"]),
+    case(Rule::AttachNeedsRecordedUid, "held-by-hand", &["replace-node-object-n1"]),
+    case(Rule::LiveReadBeforeDelete, "given-up-node-gone", &["stall-watch-nodes"]),
+    case(Rule::RungOnLiveRead, "given-up", &["lose-reply-live-read", "heal-partition-n1"]),
+    case(Rule::SpacedReadsWhenUnsure, "short", &["stale-ec2-reads"]),
+    case(Rule::UnusableAfterDetach, "comes-back", &["stale-ec2-reads"]),
+    case(Rule::SameInstanceWaits, "robbed", &[]),
+    case(Rule::InheritedCallsWait, "comes-back", &["apply-late-detach", "new-leader-old-dies"]),
+    case(Rule::ForeignByDevice, "device-ignored", &["attach-by-hand-n1"]),
+    case(Rule::MarkBeforeAdopt, "orphaned", &[]),
+    case(Rule::UnresolvedKeepsWants, "kubelet-down", &["delete-claim"]),
+    case(Rule::GuardedMutations, "cut-off", &["delay-send-attachment"]),
+    case(Rule::AttachmentPreconditions, "delete", &["apply-late-attachment"]),
+    case(Rule::SilentDetachNeedsReads, "handed-over", &["stale-ec2-reads"]),
+    case(Rule::AbsenceNeedsCompany, "other-region", &[]),
+    case(Rule::DeathNeedsProof, "started-again", &[]),
+    case(Rule::ForceNeedsImpairment, "kept", &[]),
+    case(Rule::ReadsAfterCalls, "move", &[]),
+];
+
+/// Seeds of the small world that a case is searched with, one after the other.
+const CASE_SEEDS: u64 = 12;
+
+impl Case {
+    /// Looks for the loss by every placement of the case. `progress` is told each run tried.
+    pub fn search(&self, progress: impl FnMut(u64)) -> Result<Option<Found>, PlacementError> {
+        let mut search = Search { policy: Policy::without([self.rule]), tried: 0, progress };
+        for seed in 1..=CASE_SEEDS {
+            let found = self.search_seed(seed, &mut search)?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+
+    fn search_seed(&self, seed: u64, search: &mut Search<impl FnMut(u64)>) -> Result<Option<Found>, PlacementError> {
+        let bare = Specification::bare(&format!("{}#{seed}", self.world));
+        let mut found = search.first_of([Trial::Placed(bare.clone())].into_iter())?;
+        let mut before = vec![bare];
+        for kind in self.faults {
+            let mut after = Vec::new();
+            for specification in before {
+                if found.is_some() {
+                    return Ok(found);
+                }
+                let with = search.placements(specification)?;
+                let of_kind =
+                    with.into_iter().filter(|with| with.placed.last().is_some_and(|last| last.fault == *kind));
+                let of_kind: Vec<Specification> = of_kind.collect();
+                found = search.first_of(of_kind.iter().cloned().map(Trial::Placed))?;
+                after.extend(of_kind);
+            }
+            before = after;
+        }
+        Ok(found)
+    }
+}
 
 /// How far a search goes. First come all single faults, then chaos, then pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,16 +1,17 @@
 //! Worlds small enough that every fault can be put at every step: one volume, two nodes, one thing that happens.
 //!
-//! Chance in them is the seed's alone, and the seed is always the same.
+//! Chance in them is the seed's alone: always the same one, unless a name says another (`move#3`).
 
 use std::time::Duration;
 
 use crate::controller::event::Role;
-use crate::controller::policy::Policy;
+use crate::controller::policy::{ForceDetach, Policy};
 use crate::model::ids::{AwsVolumeId, NodeName};
-use crate::sim::driver::{Driver, DriverOptions, Fault, OldLeader};
+use crate::sim::driver::{CallFault, CallTarget, Driver, DriverOptions, Fault, OldLeader};
+use crate::sim::ec2::WrongDevice;
 use crate::sim::workload::Replacement;
 
-/// The one seed of small worlds.
+/// The seed of small worlds.
 const SEED: u64 = 1;
 /// When the pod is bound: every watch has synced by then.
 const BOUND_AT: Duration = Duration::from_secs(5);
@@ -19,6 +20,11 @@ const HAPPENS_AT: Duration = Duration::from_secs(45);
 
 /// When a person gives up waiting for a node that has just become not Ready (50 s after it fell silent).
 const GIVEN_UP_AT: Duration = Duration::from_secs(105);
+
+/// Right after a renewal: the guard lasts nearly 30 s more.
+const CUT_OFF_AT: Duration = Duration::from_millis(45_500);
+/// Longer than a fence excuses anything.
+const SLOW_UNMOUNT: Duration = Duration::from_secs(240);
 
 /// A small world.
 #[derive(Debug)]
@@ -33,7 +39,7 @@ pub struct SmallWorld {
 }
 
 /// Every small world.
-static ALL: [SmallWorld; 12] = [
+static ALL: [SmallWorld; 17] = [
     SmallWorld {
         name: "move",
         sentence: "the pod is deleted on n1 and made again on n2",
@@ -149,6 +155,57 @@ static ALL: [SmallWorld; 12] = [
             driver.schedule(GIVEN_UP_AT, Fault::ForceDeletePod(volume.clone()));
         },
     },
+    SmallWorld {
+        name: "short",
+        sentence: "the workload is scaled to zero as soon as AttachVolume was sent, and to one again half a minute later",
+        tune: as_it_is,
+        volume: Driver::add_workload,
+        script: |driver, volume, _| {
+            let soon = Duration::from_millis(200);
+            driver.schedule_after_call("AttachVolume", 1, soon, Fault::ScaleWorkload(volume.clone(), false));
+            let later = Duration::from_secs(30);
+            driver.schedule_after_call("AttachVolume", 1, later, Fault::ScaleWorkload(volume.clone(), true));
+        },
+    },
+    SmallWorld {
+        name: "comes-back",
+        sentence: "the workload is scaled to zero, and to one again as soon as DetachVolume was sent",
+        tune: as_it_is,
+        volume: Driver::add_workload,
+        script: |driver, volume, _| {
+            driver.schedule(HAPPENS_AT, Fault::ScaleWorkload(volume.clone(), false));
+            let soon = Duration::from_millis(300);
+            driver.schedule_after_call("DetachVolume", 1, soon, Fault::ScaleWorkload(volume.clone(), true));
+        },
+    },
+    SmallWorld {
+        name: "cut-off",
+        sentence: "the leader is cut off from its lease, and just before its guard ends the workload is scaled to one",
+        tune: as_it_is,
+        volume: Driver::add_workload,
+        script: |driver, volume, _| {
+            driver.schedule(Duration::from_secs(25), Fault::ScaleWorkload(volume.clone(), false));
+            driver.schedule(CUT_OFF_AT, Fault::ChangeLeader(OldLeader::LivesOn));
+            let late = CUT_OFF_AT + Duration::from_secs(25);
+            driver.schedule(late, Fault::ScaleWorkload(volume.clone(), true));
+        },
+    },
+    SmallWorld {
+        name: "kubelet-down",
+        sentence: "the kubelet of n1 dies when the volume is attached, before it reports it in use",
+        tune: as_it_is,
+        volume: Driver::add_workload,
+        script: |driver, _, [n1, _]| driver.schedule(Duration::from_secs(14), Fault::StopKubelet(n1.clone())),
+    },
+    SmallWorld {
+        name: "device-ignored",
+        sentence: "as move, with an EC2 that looks at no device name in DetachVolume",
+        tune: |options| options.ec2.wrong_device = WrongDevice::Ignored,
+        volume: Driver::add_workload,
+        script: |driver, volume, [_, n2]| {
+            driver.schedule(HAPPENS_AT, Fault::MovePod(volume.clone(), n2.clone()));
+        },
+    },
 ];
 
 /// Beside other controllers: another driver's attacher, kube-controller-manager's attach/detach controller. Run by name
@@ -201,6 +258,160 @@ static BESIDE_OTHERS: [SmallWorld; 5] = [
     },
 ];
 
+/// Small worlds whose script is made of faults already: run as they are, and searched for the loss of one rule.
+static SCRIPTED: [SmallWorld; 11] = [
+    SmallWorld {
+        name: "given-up",
+        sentence: "n1 is lost under a mounted volume for ten minutes, which with forceDetach: always is taken after six",
+        tune: force_always,
+        volume: Driver::add_workload,
+        script: lose_for_ten_minutes,
+    },
+    SmallWorld {
+        name: "kept",
+        sentence: "as given-up with forceDetach: impaired: the machine is sound, nothing is taken from it",
+        tune: as_it_is,
+        volume: Driver::add_workload,
+        script: lose_for_ten_minutes,
+    },
+    SmallWorld {
+        name: "started-again",
+        sentence: "n1 is stopped and started again; when its pod has long mounted, reads of EC2 show it stopped now and then",
+        tune: as_it_is,
+        volume: Driver::add_workload,
+        script: |driver, volume, [n1, n2]| {
+            driver.apps_mut().set_replacement(Replacement::AtOnce);
+            driver.schedule(HAPPENS_AT, Fault::StopInstance(n1.clone()));
+            driver.schedule(HAPPENS_AT + Duration::from_secs(45), Fault::StartInstance(n1.clone()));
+            let mounted = HAPPENS_AT + Duration::from_secs(110);
+            driver.schedule(mounted, Fault::SlowUnmount(n1.clone(), SLOW_UNMOUNT));
+            driver.schedule(mounted, Fault::StaleEc2Reads(Duration::from_secs(100)));
+            driver.schedule(mounted, Fault::MovePod(volume.clone(), n2.clone()));
+        },
+    },
+    SmallWorld {
+        name: "handed-over",
+        sentence: "the leader hands over at once when the volume was just attached",
+        tune: |options| options.lease = None,
+        volume: Driver::add_workload,
+        script: |driver, _, _| {
+            let soon = Duration::from_secs(5);
+            driver.schedule_after_call("PatchAttachmentStatus", 1, soon, Fault::RestartController);
+        },
+    },
+    SmallWorld {
+        name: "given-up-node-gone",
+        sentence: "n1 cannot be reached, its Node is deleted, and it registers again a few seconds before six minutes are over",
+        tune: force_always,
+        volume: Driver::add_workload,
+        script: |driver, volume, [n1, n2]| {
+            driver.schedule(HAPPENS_AT, Fault::SlowUnmount(n1.clone(), SLOW_UNMOUNT));
+            driver.schedule(HAPPENS_AT, Fault::Partition(n1.clone()));
+            driver.schedule(HAPPENS_AT, Fault::MovePod(volume.clone(), n2.clone()));
+            driver.schedule(HAPPENS_AT, Fault::DeleteNode(n1.clone()));
+            let returns = HAPPENS_AT + Duration::from_secs(345);
+            driver.schedule(returns, Fault::HealPartition(n1.clone()));
+            driver.schedule(returns, Fault::RestartKubelet(n1.clone()));
+        },
+    },
+    SmallWorld {
+        name: "robbed",
+        sentence: "a DetachVolume hangs; people strip the finalizer and detach by hand, and the pod comes back",
+        tune: |options| options.ec2.wrong_device = WrongDevice::Ignored,
+        volume: Driver::add_workload,
+        script: |driver, volume, [n1, _]| {
+            let late = CallFault::ApplyLate(Duration::from_secs(60));
+            driver.schedule(Duration::ZERO, Fault::NextCall(CallTarget::DetachVolume, late));
+            driver.schedule(HAPPENS_AT, Fault::ScaleWorkload(volume.clone(), false));
+            let mut follows =
+                |millis, fault| driver.schedule_after_call("DetachVolume", 1, Duration::from_millis(millis), fault);
+            follows(500, Fault::StripFinalizers(volume.clone(), n1.clone()));
+            follows(1_000, Fault::DetachByHand(volume.clone()));
+            follows(2_000, Fault::ScaleWorkload(volume.clone(), true));
+        },
+    },
+    SmallWorld {
+        name: "other-region",
+        sentence: "the workload is scaled to zero, DetachVolume is lost, and EC2 shows nothing at all for four minutes",
+        tune: as_it_is,
+        volume: Driver::add_workload,
+        script: |driver, volume, _| {
+            driver.schedule(Duration::ZERO, Fault::NextCall(CallTarget::DetachVolume, CallFault::LoseRequest));
+            driver.schedule(HAPPENS_AT, Fault::ScaleWorkload(volume.clone(), false));
+            let (soon, lasts) = (Duration::from_millis(500), Duration::from_secs(240));
+            driver.schedule_after_call("DetachVolume", 1, soon, Fault::OtherRegion(lasts));
+        },
+    },
+    SmallWorld {
+        name: "orphaned",
+        sentence: "no leader is there when people end the VolumeAttachment of a mounted volume",
+        tune: as_it_is,
+        volume: Driver::add_workload,
+        script: |driver, volume, [n1, _]| orphan(driver, volume, n1, HAPPENS_AT),
+    },
+    SmallWorld {
+        name: "orphaned-node-returned",
+        sentence: "as orphaned, after n1 registered again under the mounted volume; then the pod moves, its unmount is slow",
+        tune: as_it_is,
+        volume: Driver::add_workload,
+        script: |driver, volume, [n1, n2]| {
+            driver.schedule(HAPPENS_AT, Fault::ReplaceNodeObject(n1.clone()));
+            orphan(driver, volume, n1, HAPPENS_AT + Duration::from_secs(30));
+            let moves = HAPPENS_AT + Duration::from_secs(240);
+            driver.schedule(moves, Fault::SlowUnmount(n1.clone(), SLOW_UNMOUNT));
+            driver.schedule(moves, Fault::MovePod(volume.clone(), n2.clone()));
+        },
+    },
+    SmallWorld {
+        name: "successor",
+        sentence: "the volume is detached, the leader hands over at once, and the pod comes back to the same node",
+        tune: |options| options.lease = None,
+        volume: Driver::add_workload,
+        script: |driver, volume, _| {
+            let long_attached = Duration::from_secs(100);
+            driver.schedule(long_attached, Fault::ScaleWorkload(volume.clone(), false));
+            let mut follows = |millis, fault| {
+                driver.schedule_after_call("SetAttachmentFinalizers", 1, Duration::from_millis(millis), fault);
+            };
+            follows(200, Fault::RestartController);
+            follows(4_000, Fault::ScaleWorkload(volume.clone(), true));
+        },
+    },
+    SmallWorld {
+        name: "held-by-hand",
+        sentence: "AttachVolume to n1 is lost, and people attach the volume to n2 by hand meanwhile",
+        tune: as_it_is,
+        volume: Driver::add_workload,
+        script: |driver, volume, [_, n2]| {
+            let lost = Fault::NextCall(CallTarget::AttachVolume, CallFault::LoseRequest);
+            driver.schedule(Duration::ZERO, lost);
+            let by_hand = Fault::AttachByHand(volume.clone(), n2.clone());
+            driver.schedule_after_call("AttachVolume", 1, Duration::from_secs(2), by_hand);
+        },
+    },
+];
+
+/// A machine nobody can reach, its kubelet dead: the volume stays mounted. The pod is force-deleted and made on the other.
+fn lose_for_ten_minutes(driver: &mut Driver, volume: &AwsVolumeId, [n1, n2]: &[NodeName; 2]) {
+    driver.schedule(HAPPENS_AT, Fault::SlowUnmount(n1.clone(), SLOW_UNMOUNT));
+    driver.schedule(HAPPENS_AT, Fault::StopKubelet(n1.clone()));
+    driver.schedule(HAPPENS_AT, Fault::Partition(n1.clone()));
+    driver.schedule(HAPPENS_AT, Fault::MovePod(volume.clone(), n2.clone()));
+    driver.schedule(HAPPENS_AT, Fault::ForceDeletePod(volume.clone()));
+    driver.schedule(HAPPENS_AT + Duration::from_secs(600), Fault::HealPartition(n1.clone()));
+}
+
+fn force_always(options: &mut DriverOptions) {
+    options.settings.force_detach = ForceDetach::Always;
+}
+
+/// The leader dies, and before the next one watches, people end the VolumeAttachment.
+fn orphan(driver: &mut Driver, volume: &AwsVolumeId, node: &NodeName, at: Duration) {
+    driver.schedule(at, Fault::RestartController);
+    driver.schedule(at, Fault::DeleteAttachment(volume.clone(), node.clone()));
+    driver.schedule(at, Fault::StripFinalizers(volume.clone(), node.clone()));
+}
+
 /// kube-controller-manager's own controller makes and deletes the VolumeAttachments.
 fn attacher_alone(options: &mut DriverOptions) {
     options.settings.roles = [Role::Attacher].into();
@@ -214,12 +425,23 @@ fn given_up_soon(options: &mut DriverOptions) {
 }
 
 impl SmallWorld {
-    /// Every small world.
+    /// Every small world in which every fault is put at every step.
     pub const ALL: &'static [Self] = &ALL;
+
+    /// Small worlds whose script is made of faults already: run as they are, and searched for the loss of one rule.
+    pub const SCRIPTED: &'static [Self] = &SCRIPTED;
 
     /// The small world of that name.
     pub fn named(name: &str) -> Option<&'static Self> {
-        Self::ALL.iter().chain(&BESIDE_OTHERS).find(|world| world.name == name)
+        Self::ALL.iter().chain(Self::SCRIPTED).chain(&BESIDE_OTHERS).find(|world| world.name == name)
+    }
+
+    /// The small world of a specification, and the seed it names: `move`, or `move#3`.
+    pub fn with_seed(name: &str) -> Option<(&'static Self, u64)> {
+        match name.split_once('#') {
+            Some((name, seed)) => Some((Self::named(name)?, seed.parse().ok()?)),
+            None => Some((Self::named(name)?, SEED)),
+        }
     }
 
     /// Its two nodes.
@@ -229,16 +451,16 @@ impl SmallWorld {
 
     /// Its volume.
     pub fn volume(&self) -> AwsVolumeId {
-        self.build(Policy::FULL, false).1
+        self.build(SEED, Policy::FULL, false).1
     }
 
     /// The world before its first step.
-    pub fn start(&self, policy: Policy, trace: bool) -> Driver {
-        self.build(policy, trace).0
+    pub fn start(&self, seed: u64, policy: Policy, trace: bool) -> Driver {
+        self.build(seed, policy, trace).0
     }
 
-    fn build(&self, policy: Policy, trace: bool) -> (Driver, AwsVolumeId) {
-        let mut options = DriverOptions { policy, trace, ..DriverOptions::new(SEED) };
+    fn build(&self, seed: u64, policy: Policy, trace: bool) -> (Driver, AwsVolumeId) {
+        let mut options = DriverOptions { policy, trace, ..DriverOptions::new(seed) };
         (self.tune)(&mut options);
         let mut driver = Driver::new(options);
         let nodes = self.nodes();

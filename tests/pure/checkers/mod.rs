@@ -1,6 +1,7 @@
 //! Each checker catches a scripted wrongdoer and lets the right-doer pass: worlds made by hand, no core involved.
 
 mod at_rest;
+mod calls;
 mod while_it_runs;
 
 use std::collections::BTreeMap;
