@@ -179,6 +179,14 @@ impl<C: Commander> Driver<C> {
                 // Refused where the volume is in use: then nothing happened.
                 let _ = self.ec2.attach_by_hand(self.now, &volume, &instance, &DeviceName::new(DEVICE_BY_HAND));
             }
+            other => return self.inject_into_workload(other),
+        }
+        None
+    }
+
+    /// What people do with workloads and nodes; the fault is given back if it is none of that.
+    fn inject_into_workload(&mut self, fault: Fault) -> Option<Fault> {
+        match fault {
             Fault::DeletePod(volume) => {
                 let (key, _) = self.pod_of(&volume)?;
                 self.api.delete_pod(Writer::Person, &key);

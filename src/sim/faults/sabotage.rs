@@ -56,6 +56,11 @@ pub const CASES: &[Case] = &[
     case(Rule::DeathNeedsProof, "started-again", &[]),
     case(Rule::ForceNeedsImpairment, "kept", &[]),
     case(Rule::ReadsAfterCalls, "move", &[]),
+    case(Rule::AbsenceNeedsRecordedUid, "move", &["replace-node-object-n1"]),
+    case(Rule::FinalizerUntilCallsDead, "move", &["apply-late-attach"]),
+    case(Rule::NodePatchPreconditions, "move", &["apply-late-node-status"]),
+    case(Rule::ReadBeforeActing, "multi-attach", &[]),
+    case(Rule::Heal, "move", &["delete-attachment-n1"]),
 ];
 
 /// Seeds of the small world that a case is searched with, one after the other.
