@@ -161,11 +161,12 @@ fn the_attacher_of_another_driver_attaches_and_detaches_after_a_second_and_one_n
         }
     };
     let attached = |api: &Api, name: &AttachmentName| api.attachment(name).is_some_and(|object| object.status.attached);
-    let (one, two, not_its) =
-        (make(&mut api, &volume, "n1"), make(&mut api, &volume, "n2"), make(&mut api, &ebs, "n1"));
+    let one = make(&mut api, &volume, "n1");
     run(&mut api, 1, 1);
     assert!(!attached(&api, &one));
-    run(&mut api, 2, 10);
+    run(&mut api, 2, 3);
+    let (two, not_its) = (make(&mut api, &volume, "n2"), make(&mut api, &ebs, "n1"));
+    run(&mut api, 4, 10);
     assert_eq!([&one, &two, &not_its].map(|name| attached(&api, name)), [true, false, false]);
     assert!(api.delete_attachment_by_hand(at(10), &one));
     run(&mut api, 11, 11);
