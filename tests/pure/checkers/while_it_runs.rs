@@ -318,6 +318,35 @@ mod objects {
     }
 
     #[test]
+    fn a_call_of_an_earlier_leader_may_find_the_volume_listed_on_a_node_registered_since() {
+        let lands_late = |registered_again: bool| {
+            let mut scene = Scene::at_rest();
+            scene.step(|w| {
+                w.mounts.clear();
+                w.pods.clear();
+                w.nodes.get_mut(&n1()).unwrap().volumes_in_use.clear();
+            });
+            scene.step(|w| unlist(w, US));
+            scene.step(|w| {
+                let (sent, kind) = (w.now.monotonic, Ec2CallKind::Detach);
+                w.calls_in_flight.push(Ec2CallInFlight { volume: v1(), instance: i1(), kind, term: Term(1), sent });
+            });
+            if registered_again {
+                scene.step(|w| w.nodes.get_mut(&n1()).unwrap().uid = Uid::new("registered-again"));
+            }
+            scene.step(|w| {
+                let boot = w.nodes[&n1()].boot_id.clone().unwrap();
+                let marks = [(VolumeKey::ebs(&v1()).unique_name(), boot)].into();
+                w.nodes.get_mut(&n1()).unwrap().in_use_unknown = UnknownMarks::Marks(marks);
+                list(w, &v1(), US);
+            });
+            scene.step(|w| begin_detach(w, US))
+        };
+        assert_eq!(lands_late(false), [Invariant::UnlistedBeforeDetach]);
+        assert_eq!(lands_late(true), []);
+    }
+
+    #[test]
     fn detaching_a_foreign_attachment_is_caught() {
         let by_hand = |sent_before: bool| {
             let mut scene = Scene::at_rest();
