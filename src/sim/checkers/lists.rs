@@ -1,7 +1,7 @@
 //! What must hold of `node.status.volumesAttached` when attachd changes it.
 
 use super::memory::{Memory, is_dead};
-use super::world::{Actor, News, World, instance_of};
+use super::world::{News, World, instance_of};
 use super::{Findings, Invariant, Scope};
 use crate::model::ids::{AwsVolumeId, InstanceId, UniqueVolumeName, VolumeKey};
 use crate::model::node::Node;
@@ -57,7 +57,7 @@ fn judge_listing(memory: &Memory, world: &World, node: &Node, volume: &VolumeKey
 /// Attached there, or lost there to somebody else: what a person or the platform took cannot be known at once.
 pub(super) fn is_attached(memory: &Memory, world: &World, id: &AwsVolumeId, instance: &InstanceId) -> bool {
     let shown = world.ec2_attachment(id, instance);
-    shown.is_some_and(|a| a.state == AttachmentState::Attached || a.ending_by == Some(Actor::Person))
+    shown.is_some_and(|a| a.state != AttachmentState::Attaching && a.ending_by.is_none_or(|by| !by.is_attachd()))
         || memory.lost.contains_key(&(id.clone(), instance.clone()))
 }
 
