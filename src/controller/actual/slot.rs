@@ -318,7 +318,8 @@ impl Slot {
         self.object.as_ref().is_some_and(|object| object.deleting.is_some())
     }
 
-    /// Whether the volume cannot be mounted: made here while EC2 showed it free, never attached, never listed (rule 3).
+    /// Whether the volume cannot be mounted, unless an entry of an earlier attachment is on the node's list still: made here
+    /// while EC2 showed it free, never attached, never listed (rule 3).
     pub fn cannot_be_mounted(&self) -> bool {
         self.origin == Origin::MadeFree && !self.ever_attached && !self.ever_listed
     }

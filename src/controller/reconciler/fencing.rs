@@ -47,7 +47,9 @@ pub fn open_rung(
     settings: &Settings,
     policy: &Policy,
 ) -> Result<Rung, (BlockedReason, Option<Duration>)> {
-    if slot.cannot_be_mounted() {
+    // An entry of an earlier attachment may be left on the list: a kubelet mounts by it as soon as EC2 has the volume there.
+    let listed = node.is_some_and(|node| node.volumes_attached.contains_key(ladder.name));
+    if slot.cannot_be_mounted() && !listed {
         return Ok(Rung::NeverMounted);
     }
     if ladder.machine == Machine::Terminated {

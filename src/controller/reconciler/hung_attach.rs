@@ -62,7 +62,7 @@ fn hangs(slot: &Slot, work: &Work<'_>) -> bool {
 /// Whether nothing can have it mounted: made here while EC2 showed it free, never attached, never listed (rule 3); or found
 /// unattached and unlisted, with its absence from volumesInUse being evidence and no call of an earlier leader left.
 fn cannot_be_mounted(slot: &Slot, work: &Work<'_>) -> bool {
-    if slot.cannot_be_mounted() {
+    if slot.cannot_be_mounted() && !work.is_listed() {
         return slot.attach_sent.is_some() || slot.needs_name;
     }
     let stated = slot.object.as_ref().is_none_or(|object| object.status.attached);

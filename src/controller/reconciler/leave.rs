@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::fencing::{self, Ladder};
 use super::work::Work;
+use crate::controller::actual::in_use::{Mark, mark};
 use crate::controller::actual::nodes::Wish;
 use crate::controller::actual::slot::{LeaveStep, Leaving, Rung, Slot, WriteKind};
 use crate::controller::backoff::Pace;
@@ -19,6 +20,7 @@ use crate::controller::policy::Rule;
 use crate::controller::reason::BlockedReason;
 use crate::controller::syncer::states::Machine;
 use crate::model::ids::Uid;
+use crate::model::node::Node;
 use crate::model::time::Monotonic;
 
 /// A live read older than this is no evidence for a delete any more.
@@ -86,7 +88,10 @@ fn step(slot: &mut Slot, step: LeaveStep) {
 /// Climbs the ladder with what the watches say.
 fn wish(slot: &mut Slot, work: &mut Work<'_>) {
     let now = work.now().monotonic;
-    if slot.confirmed.is_some() && work.node_of(slot).is_some_and(|node| Some(&node.uid) != slot.recorded_uid()) {
+    // One that carries a mark was listed under this Node object before, and left the list by rule 6.
+    let unmarked = |node: &Node| mark(node, work.name, &work.ctx.policy) == Mark::None;
+    let registered_again = |node: &Node| Some(&node.uid) != slot.recorded_uid() && unmarked(node);
+    if slot.confirmed.is_some() && work.node_of(slot).is_some_and(registered_again) {
         // The Node was registered again under a mounted volume, perhaps: listed at once, and marked (rule 3).
         super::attach::list(slot, work, now);
     }
@@ -154,7 +159,7 @@ fn rung_by_cache(slot: &Slot, work: &Work<'_>) -> Result<Rung, (BlockedReason, O
 }
 
 /// What the ladder is climbed with, for the Node object that is judged.
-fn ladder<'a>(slot: &Slot, work: &'a Work<'_>, node: Option<&crate::model::node::Node>) -> Ladder<'a> {
+fn ladder<'a>(slot: &Slot, work: &'a Work<'_>, node: Option<&Node>) -> Ladder<'a> {
     let record = work.record();
     Ladder {
         name: work.name,

@@ -571,3 +571,21 @@ fn stale_04_a_node_given_up_long_ago_keeps_its_volume_while_its_machine_shuts_do
     attached_within(&mut desk, "attach v1 i2", s(9));
     desk.assert_never("detach v1");
 }
+
+#[test]
+fn a_volume_that_an_earlier_attachment_left_on_the_list_leaves_by_the_whole_of_rule_6() {
+    let mut desk = Desk::new();
+    desk.use_volume("a", "n1", "v1");
+    // A person deletes the object and detaches: in use, the volume stays on the list (rule 4), and is attached anew.
+    desk.delete_va("v1", "n1");
+    desk.detach_by_hand("v1", "i1");
+    desk.run_to("attach v1 i1 xvdab", minutes(3));
+    desk.take_mutations();
+    desk.remove_pod("a");
+    desk.in_use("n1", &[]);
+    desk.run(minutes(3));
+    let unlisted = desk.times("list n1 []").first().copied();
+    let deleted = desk.times("delete v1 n1").last().copied();
+    assert!(unlisted.is_some() && unlisted <= deleted, "{}", desk.story());
+    assert!(desk.is_all_gone("v1"), "{}", desk.story());
+}
