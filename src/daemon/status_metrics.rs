@@ -254,7 +254,7 @@ mod tests {
                 "attachd_mass_absence 0.0",
                 "# TYPE attachd_unresolved_pods gauge",
                 "attachd_unresolved_pods 0.0",
-                "# TYPE attachd_disagreements counter",
+                "# TYPE attachd_disagreements_total counter",
                 r#"attachd_disagreements_total{kind="silent_detach"} 0.0"#,
                 r#"attachd_disagreements_total{kind="foreign_attachment"} 0.0"#,
                 "# TYPE attachd_foreign_attachments gauge",
