@@ -13,7 +13,7 @@ use super::intake::{apply_node, with_slot};
 use super::outbox::Pending;
 use super::reason::BlockedReason;
 use super::reconciler::outcome as slot_outcome;
-use super::report::node_status;
+use super::report::{node_status, persistent_volume};
 use super::store::Store;
 use super::syncer::{AskedBy, Sighting};
 use super::volume_guard;
@@ -182,6 +182,9 @@ fn absorb_sighting(store: &mut Store, sighting: Sighting) {
         // Nothing is kept of a volume that nobody wants and that is attached nowhere.
         let is_attached = matches!(&sight, Sight::Seen(volume) if !volume.attachments.is_empty());
         if !is_attached || !store.ctx.syncer.has_place(id) {
+            if let Sight::Seen(volume) = &sight {
+                persistent_volume::notice(&key, &volume.zone, &mut store.ctx);
+            }
             return;
         }
     }

@@ -98,7 +98,9 @@ pub fn reconcile(key: &VolumeKey, volume: &mut Volume, ctx: &mut Context) {
         lead_out_foreign(key, volume, ctx);
         foreign::report(key, volume, ctx);
         protection::release(key, volume, ctx);
-        persistent_volume::notice(key, volume, ctx);
+        if let Some(zone) = volume.readings.last_seen().map(|seen| seen.zone.clone()) {
+            persistent_volume::notice(key, &zone, ctx);
+        }
     }
 }
 

@@ -19,13 +19,12 @@ use crate::controller::policy::{Settings, ZoneAffinity, ZoneLabels};
 use crate::model::claim::{PersistentVolume, REGION_LABEL, ZONE_LABEL};
 use crate::model::ids::{DriverName, NodeName, PersistentVolumeName, VolumeKey, Zone};
 
-/// Notices the PersistentVolumes of a volume that lack what they should say of its zone.
-pub fn notice(key: &VolumeKey, volume: &Volume, ctx: &mut Context) {
+/// Notices the PersistentVolumes of a volume in this zone that lack what they should say of it.
+pub fn notice(key: &VolumeKey, zone: &Zone, ctx: &mut Context) {
     if ctx.settings.zone_labels == ZoneLabels::LeaveAlone && ctx.settings.zone_affinity == ZoneAffinity::LeaveAlone {
         return;
     }
-    let Some(zone) = volume.readings.last_seen().map(|seen| seen.zone.clone()) else { return };
-    let lacking = ctx.desired.persistent_volumes_of(key).filter(|object| lacks(object, &zone, &ctx.settings));
+    let lacking = ctx.desired.persistent_volumes_of(key).filter(|object| lacks(object, zone, &ctx.settings));
     let names: Vec<PersistentVolumeName> = lacking.map(|object| object.name.clone()).collect();
     for name in names {
         ctx.placements.add(name, key.clone(), zone.clone(), ctx.now.monotonic);

@@ -135,3 +135,11 @@ fn an_affinity_that_disagrees_with_a_node_that_wants_the_volume_is_not_written()
     desk.run(s(60));
     assert_eq!(placement(&desk, "v2"), labelled(), "{}", desk.story());
 }
+
+#[test]
+fn a_volume_that_nobody_uses_is_labelled_by_the_sweep() {
+    let mut desk = Desk::new();
+    add_unplaced(&mut desk, "v2", Placement::default());
+    desk.run(s(15 * 60));
+    assert_eq!(placement(&desk, "v2").zone.as_deref(), Some("z1"), "{}", desk.story());
+}

@@ -32,6 +32,16 @@ fn terminate(desk: &mut Desk, i: &str) {
     panic!("{i} does not end");
 }
 
+/// Terminated, and not a mutation before EC2 says that it ended.
+fn expect_nothing_while_it_shuts_down(desk: &mut Desk, i: &str) {
+    desk.ec2.terminate(desk.now, &instance(i)).unwrap();
+    while desk.ec2.instance(&instance(i)).unwrap().state().as_str() == "shutting-down" {
+        desk.expect(&[]);
+        desk.run(s(1));
+        desk.ec2.advance(desk.now);
+    }
+}
+
 /// The volume is attached there now or within this time.
 #[track_caller]
 fn attached_within(desk: &mut Desk, attach: &str, within: Duration) {
@@ -138,13 +148,7 @@ fn stale_04_nothing_moves_while_the_instance_shuts_down() {
     desk.add_pod("b", "n2", &["v1"]);
     desk.run(s(10));
     desk.take_mutations();
-    desk.ec2.terminate(desk.now, &instance("i1")).unwrap();
-    let shutting_down = |desk: &Desk| desk.ec2.instance(&instance("i1")).unwrap().state().as_str() == "shutting-down";
-    while shutting_down(&desk) {
-        desk.expect(&[]);
-        desk.run(s(1));
-        desk.ec2.advance(desk.now);
-    }
+    expect_nothing_while_it_shuts_down(&mut desk, "i1");
     attached_within(&mut desk, "attach v1 i2", s(9));
     desk.assert_never("detach v1");
 }
@@ -562,12 +566,7 @@ fn stale_04_a_node_given_up_long_ago_keeps_its_volume_while_its_machine_shuts_do
     desk.remove_pod("a");
     desk.add_pod("b", "n2", &["v1"]);
     desk.run(minutes(10));
-    desk.ec2.terminate(desk.now, &instance("i1")).unwrap();
-    while desk.ec2.instance(&instance("i1")).unwrap().state().as_str() == "shutting-down" {
-        desk.expect(&[]);
-        desk.run(s(1));
-        desk.ec2.advance(desk.now);
-    }
+    expect_nothing_while_it_shuts_down(&mut desk, "i1");
     attached_within(&mut desk, "attach v1 i2", s(9));
     desk.assert_never("detach v1");
 }
