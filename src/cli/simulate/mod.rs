@@ -63,9 +63,12 @@ pub struct SimulateOptions {
     /// Run one placement of faults, as a search printed it
     #[arg(long, value_name = "WORLD:FAULT@STEP,…")]
     place: Option<Specification>,
-    /// `placed`: place every pair of faults instead of every single one
+    /// `placed`: instead of every single fault, every pair of the faults that losses are made of, in six of the worlds
     #[arg(long)]
     pairs: bool,
+    /// `placed --pairs`: pairs of faults of every kind, in every world (some hundred core-hours)
+    #[arg(long, requires = "pairs")]
+    every_kind: bool,
     /// `placed`: only in this small world
     #[arg(long, value_name = "NAME")]
     world: Option<String>,

@@ -11,9 +11,9 @@ use super::progress::Progress;
 use super::{SimulateOptions, play};
 use crate::controller::policy::{Policy, Rule};
 use crate::sim::checkers::Violation;
-use crate::sim::faults::Specification;
 use crate::sim::faults::placement::{self, Profile};
 use crate::sim::faults::sabotage::{self, Effort, Found, Trial};
+use crate::sim::faults::{Specification, pairs};
 use crate::sim::run::Run;
 use crate::sim::scenarios::Scenario;
 use crate::sim::scenarios::small::SmallWorld;
@@ -77,8 +77,16 @@ pub(super) fn seeds(
 /// count first faults.
 pub(super) fn placed(options: &SimulateOptions, palette: Palette, out: &mut impl Write) -> anyhow::Result<bool> {
     let worlds: Vec<&str> = match &options.world {
-        None => SmallWorld::ALL.iter().map(|world| world.name).collect(),
         Some(name) => vec![name],
+        None if options.pairs && !options.every_kind => pairs::WORLDS.to_vec(),
+        None => SmallWorld::ALL.iter().map(|world| world.name).collect(),
+    };
+    let placements = match options.pairs && !options.every_kind {
+        true => Profile::paired_placements,
+        false => Profile::placements,
+    };
+    let placements = |specification| {
+        anyhow::Ok(Profile::of(specification, &Policy::FULL)?.map(|profile| placements(&profile)).unwrap_or_default())
     };
     let mut firsts = Vec::new();
     for world in &worlds {
@@ -103,10 +111,6 @@ pub(super) fn placed(options: &SimulateOptions, palette: Palette, out: &mut impl
     progress.end();
     let what = if options.pairs { "pairs of faults" } else { "single faults" };
     tally.conclude(options, &format!("{what} placed in {} small worlds", worlds.len()), palette, out)
-}
-
-fn placements(specification: Specification) -> anyhow::Result<Vec<Specification>> {
-    Ok(Profile::of(specification, &Policy::FULL)?.map(|profile| profile.placements()).unwrap_or_default())
 }
 
 fn try_one(

@@ -5,6 +5,7 @@
 //! [`Specification`] that can be run again alone. Owns where faults go. Must never lower what is placed to get green.
 
 pub mod catalogue;
+pub mod pairs;
 pub mod placement;
 pub mod sabotage;
 mod specification;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::catalogue::{Placeable, catalogue, kinds_of, waiting};
-use super::{Placed, Specification};
+use super::{Placed, Specification, pairs};
 use crate::controller::policy::Policy;
 use crate::model::ids::{AwsVolumeId, NodeName, VolumeKey};
 use crate::model::volume::InstanceState;
@@ -30,6 +30,8 @@ pub struct Profile {
     /// Steps after which the world or what was sent was another than before: between two others a fault would make the
     /// same run.
     eventful: Vec<u64>,
+    /// Those of them at which more than a read was sent: where the faults of a pair are put.
+    decisive: Vec<u64>,
     /// By kind of call: the steps right before one was commanded.
     before_call: BTreeMap<&'static str, Vec<u64>>,
 }
@@ -41,6 +43,7 @@ impl Profile {
         let (world, _, _) = resolve(&specification)?;
         let from = specification.placed.last().map_or(0, |placed| placed.step);
         let mut eventful = Vec::from_iter((from == 0).then_some(0));
+        let mut decisive = eventful.clone();
         let mut before_call: BTreeMap<&'static str, Vec<u64>> = BTreeMap::new();
         let mut counts = CallCounts::default();
         let mut decided = BTreeMap::new();
@@ -56,23 +59,27 @@ impl Profile {
                 if run.last_step_was_eventful() || *now != counts {
                     eventful.push(run.steps());
                 }
+                if run.last_step_was_eventful() || now.mutations() != counts.mutations() {
+                    decisive.push(run.steps());
+                }
             }
             counts.clone_from(now);
             decided.clone_from(run.calls_decided());
         })?;
         eventful.dedup();
+        decisive.dedup();
         let sound = calm.is_some_and(|run| !run.is_broken());
         let faults = catalogue(&world.volume(), &world.nodes());
-        Ok(sound.then_some(Self { specification, faults, eventful, before_call }))
+        Ok(sound.then_some(Self { specification, faults, eventful, decisive, before_call }))
     }
 
     /// The steps after which this fault is put: for a fault of the next call or its answer, once before each such call; for any other,
-    /// every step that changed anything.
-    fn steps_for(&self, fault: &Fault) -> Vec<u64> {
+    /// each of those steps.
+    fn steps_for(&self, fault: &Fault, others: &[u64]) -> Vec<u64> {
         let kinds = match fault {
             Fault::NextCall(target, _) => kinds_of(*target).to_vec(),
             Fault::NextAnswer(action, _) => vec![action.name()],
-            _ => return self.eventful.clone(),
+            _ => return others.to_vec(),
         };
         let mut steps: Vec<u64> =
             kinds.iter().filter_map(|kind| self.before_call.get(kind)).flatten().copied().collect();
@@ -83,9 +90,18 @@ impl Profile {
 
     /// Every fault at each of its steps, added to what the run was made with, in a fixed order.
     pub fn placements(&self) -> Vec<Specification> {
+        self.put(&self.eventful, |_| true)
+    }
+
+    /// As [`Self::placements`], of the faults that meet in pairs, at the steps where those are put.
+    pub fn paired_placements(&self) -> Vec<Specification> {
+        self.put(&self.decisive, pairs::meets_others)
+    }
+
+    fn put(&self, steps: &[u64], wanted: impl Fn(&Fault) -> bool) -> Vec<Specification> {
         let each = |placeable: &Placeable| {
             let name = placeable.name.clone();
-            let steps = self.steps_for(&placeable.fault);
+            let steps = self.steps_for(&placeable.fault, steps);
             steps.into_iter().map(move |step| Placed { step, fault: name.clone() }).collect::<Vec<_>>()
         };
         let added = |placed| {
@@ -93,7 +109,7 @@ impl Profile {
             specification.placed.push(placed);
             specification
         };
-        self.faults.iter().flat_map(each).map(added).collect()
+        self.faults.iter().filter(|placeable| wanted(&placeable.fault)).flat_map(each).map(added).collect()
     }
 }
 
