@@ -2,7 +2,7 @@
 
 use super::process::Process;
 use super::{Actor, Commander, Driver, Due, OldLeader};
-use crate::controller::event::{Role, Term};
+use crate::controller::event::Term;
 use crate::model::time::Monotonic;
 use crate::sim::checkers::world::TermHeld;
 use std::time::Duration;
@@ -13,10 +13,6 @@ const START_TAKES: (Duration, Duration) = (Duration::from_millis(500), Duration:
 const END_TAKES: Duration = Duration::from_secs(20);
 
 impl<C: Commander> Driver<C> {
-    fn roles(&self) -> Vec<Role> {
-        self.options.settings.roles.iter().copied().collect()
-    }
-
     /// A process starts, lists everything, and takes the lease when it is free.
     pub(super) fn start_process(&mut self) {
         self.last_process += 1;
@@ -36,7 +32,8 @@ impl<C: Commander> Driver<C> {
             self.schedule_due(self.lease_until, Due::Takeover(number));
             return;
         }
-        let (now, roles, lease) = (self.now, self.roles(), self.options.lease);
+        let (now, lease) = (self.now, self.options.lease);
+        let roles = self.options.settings.roles.clone();
         let lease_until = self.lease_until;
         let term = Term(self.last_term + 1);
         let Some(process) = self.process(number) else { return };
@@ -52,28 +49,35 @@ impl<C: Commander> Driver<C> {
         }
         self.world.watched_since.insert(term, watched_since);
         self.world.terms.insert(term, TermHeld { since: now.monotonic, ended: None });
-        if let (Some(lease), Some(until)) = (lease, until) {
+        if let Some(until) = until {
             self.lease_until = until;
-            self.schedule_due(now.monotonic + lease.renew_every, Due::Renew(number));
         }
         self.note(Actor::Attachd(number), format!("leads (term {})", term.0), "");
     }
 
-    /// A process renews its lease, if it still can.
-    pub(super) fn renew(&mut self, number: u64) {
-        let (now, roles) = (self.now, self.roles());
+    /// Every process that still can has renewed its lease when it was due. Nothing but the process looks at a renewal,
+    /// so none is a step of its own: the core is told of the last one before it learns or plans anything else.
+    pub(super) fn renew_leases(&mut self) {
         let Some(lease) = self.options.lease else { return };
-        let Some(process) = self.process(number).filter(|process| process.renews) else { return };
-        process.guard_until = Some(now.monotonic + lease.duration);
-        process.tell_guard(now, &roles);
-        self.lease_until = now.monotonic + lease.duration;
-        self.schedule_due(now.monotonic + lease.renew_every, Due::Renew(number));
+        let now = self.now;
+        for process in self.processes.iter_mut().filter(|process| process.renews) {
+            let Some(mut until) = process.guard_until else { continue };
+            if now.monotonic + lease.duration < until + lease.renew_every {
+                continue;
+            }
+            while now.monotonic + lease.duration >= until + lease.renew_every {
+                until = until + lease.renew_every;
+            }
+            process.guard_until = Some(until);
+            self.lease_until = until;
+            process.tell_guard(now, &self.options.settings.roles);
+        }
     }
 
     /// The guard of a process that is cut off has ended: it is told, and ends, but not before a moment: what hangs before
     /// the socket then is still there.
     pub(super) fn end_guard(&mut self, number: u64) {
-        let (now, roles) = (self.now, self.roles());
+        let (now, roles) = (self.now, self.options.settings.roles.clone());
         let Some(process) = self.process(number) else { return };
         process.term = None;
         process.tell_guard(now, &roles);

@@ -67,8 +67,6 @@ enum Due {
     Arrive(u64),
     /// A call's caller learns what came of it, or gives up.
     Answer(u64),
-    /// A process renews its lease.
-    Renew(u64),
     /// A process may take the lease.
     Takeover(u64),
     /// The guard of a process that is cut off from its lease ends.
@@ -325,6 +323,7 @@ impl<C: Commander> Driver<C> {
         self.steps += 1;
         self.now = self.now.plus(at.saturating_since(self.now.monotonic));
         self.world.now = self.now;
+        self.renew_leases();
         if source == Source::Ec2 || self.ec2.next_change().is_some_and(|due| due <= at) {
             self.ec2.advance(self.now);
         }
@@ -469,7 +468,6 @@ impl<C: Commander> Driver<C> {
             Due::Send(id) => self.send(id),
             Due::Arrive(id) => self.arrive(id),
             Due::Answer(id) => self.answer(id),
-            Due::Renew(number) => self.renew(number),
             Due::Takeover(number) => self.take_over(number),
             Due::GuardEnds(number) => self.end_guard(number),
             Due::Exit(number) => self.exit(number),

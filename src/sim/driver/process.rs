@@ -1,5 +1,7 @@
 //! One attachd process: its core, its watches, its leadership.
 
+use std::collections::BTreeSet;
+
 use crate::controller::event::{Event, EventKind, Guard, GuardChange, Kind, Role, Term};
 use crate::model::time::{Monotonic, Now};
 use crate::sim::api_server::{Api, Change, Watch, kind_of_object};
@@ -84,7 +86,7 @@ impl<C: Commander> Process<C> {
     }
 
     /// Tells the core how it stands with the lease of every role.
-    pub(super) fn tell_guard(&mut self, now: Now, roles: &[Role]) {
+    pub(super) fn tell_guard(&mut self, now: Now, roles: &BTreeSet<Role>) {
         let guard = self.term.map(|term| Guard { term, since: self.since, until: self.guard_until });
         for role in roles {
             self.ingest(now, EventKind::Guard(GuardChange { role: *role, guard }));
