@@ -167,7 +167,7 @@ impl Run {
             watch(self);
         }
         self.violations.extend(check_silence(self.world(), &before));
-        if self.budgets_hold {
+        if self.budgets_hold && !self.driver.was_throttled_by_chance() {
             self.violations.extend(check_never_throttled(self.world()));
         }
     }

@@ -8,6 +8,7 @@ mod house;
 mod imports;
 mod placed;
 mod planner;
+mod restart;
 mod sabotage;
 mod scenarios;
 mod simulate;

@@ -35,7 +35,8 @@ fn without_a_scenario_it_rolls_out() {
 #[test]
 fn the_list_explains_each_scenario_in_one_line() {
     let text = stdout(&simulate(&["--list"]));
-    let scenarios = ["rollout", "node-drain", "node-loss", "instance-terminated", "stopped", "kubelet-dead", "burst"];
+    let scenarios =
+        ["rollout", "node-drain", "node-loss", "instance-terminated", "stopped", "kubelet-dead", "burst", "restart"];
     for name in
         scenarios.into_iter().chain(["silent-detach", "stale-reads", "api-outage", "chaos", "placed", "sabotage"])
     {

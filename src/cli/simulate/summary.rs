@@ -8,7 +8,7 @@ use super::palette::Palette;
 use super::timeline::duration;
 use super::{SimulateOptions, Told};
 use crate::sim::checkers::Invariant;
-use crate::sim::driver::{Measures, TraceEntry};
+use crate::sim::driver::{Measures, Takeover, TraceEntry};
 use crate::sim::run::{Report, Run};
 use crate::sim::scenarios::Upstream;
 
@@ -34,6 +34,9 @@ pub(super) fn text(palette: Palette, told: &Told<'_>, report: &Report) -> String
         let here = palette.good(&format!("{} here", ours(measures)));
         row(compared, format!("{here}, {} upstream (measured)", palette.bold(measured)));
     }
+    if let Some(takeover) = measures.takeover.as_ref().filter(|takeover| takeover.pending() > 0) {
+        takeover_rows(takeover, &mut row);
+    }
     row("simulated", format!("{} in {} steps", duration(report.simulated), report.steps));
     text.push_str(&format!("\n  {}\n", palette.bold(&format!("{:<32}{:>8}{:>8}", "call", "sent", "floor"))));
     for (kind, count) in &report.counts.by_kind {
@@ -44,6 +47,21 @@ pub(super) fn text(palette: Palette, told: &Told<'_>, report: &Report) -> String
     text.push_str(&format!("  {:<32}{throttles:>8}{:>8}\n\n", "throttled", 0));
     text.push_str(&verdict(palette, report, told.command));
     text
+}
+
+/// What became of the work that was pending when another process came to lead, and what that asked of EC2.
+fn takeover_rows(takeover: &Takeover, row: &mut impl FnMut(&str, String)) {
+    let acts = takeover.first_acts().map_or_else(|| "not of every one".to_owned(), |all| percentiles(&all));
+    let calls = takeover.first_ec2_calls();
+    row("pending at the lease", format!("{} volumes, {} of them to be called for", takeover.pending(), calls.len()));
+    row("lease → first act", acts);
+    row("lease → first EC2 call", percentiles(&calls));
+    let within =
+        |secs: u32| takeover.most_describes_within(Duration::from_secs(u64::from(secs))) as f64 / f64::from(secs);
+    row("describes since then", format!("at most {:.1}/s over ten seconds, {:.0} in one", within(10), within(1)));
+    if let Some(most) = takeover.calls_per_sweep().iter().max() {
+        row("DescribeVolumes a sweep", format!("at most {most}"));
+    }
 }
 
 fn verdict(palette: Palette, report: &Report, command: &str) -> String {
@@ -92,6 +110,16 @@ fn percentiles_json(times: &[Duration]) -> Value {
     Value::Object(PERCENTS.into_iter().map(one).collect())
 }
 
+fn takeover_json(takeover: &Takeover) -> Value {
+    json!({
+        "pending": takeover.pending(),
+        "leaseToFirstActSeconds": takeover.first_acts().map(|times| percentiles_json(&times)),
+        "leaseToFirstEc2CallSeconds": percentiles_json(&takeover.first_ec2_calls()),
+        "mostDescribesInTenSeconds": takeover.most_describes_within(Duration::from_secs(10)),
+        "describeVolumesPerSweep": takeover.calls_per_sweep(),
+    })
+}
+
 /// Everything as one document.
 pub(super) fn json<'a>(
     options: &SimulateOptions,
@@ -118,6 +146,7 @@ pub(super) fn json<'a>(
         "comparison": told.upstream.map(|upstream| json!({
             "of": upstream.compared, "here": (upstream.ours)(measures), "upstream": upstream.measured,
         })),
+        "takeover": measures.takeover.as_ref().map(takeover_json),
         "needToAttachedSeconds": percentiles_json(&measures.attach_times),
         "needToRunningSeconds": percentiles_json(&measures.start_times),
         "calls": calls,

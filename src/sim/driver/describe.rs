@@ -137,6 +137,9 @@ pub(super) fn fault(fault: &Fault) -> String {
         }
         Fault::OtherRegion(by) => format!("attachd talks to another region for {} s: nothing is there", by.as_secs()),
         Fault::Ec2Outage(by) => format!("EC2's API is down for {} s", by.as_secs()),
+        Fault::FailPages(per_million, by) => {
+            format!("{} % of the pages of DescribeVolumes fail for {} s", f64::from(*per_million) / 1e4, by.as_secs())
+        }
         Fault::NextAnswer(action, with) => {
             let wrong = match with {
                 AnswerFault::Unreadable => "is a page of HTML",

@@ -54,6 +54,8 @@ pub enum Fault {
     OtherRegion(Duration),
     /// For that long EC2 carries out nothing and answers with pages of HTML.
     Ec2Outage(Duration),
+    /// For that long so many of a million pages of DescribeVolumes fail, one way or another.
+    FailPages(u32, Duration),
     /// Something is wrong with EC2's next answer to such a call.
     NextAnswer(Ec2Action, AnswerFault),
     /// A person taints the node `node.kubernetes.io/out-of-service`.

@@ -49,6 +49,10 @@ impl<C: Commander> Driver<C> {
             }
             Fault::OtherRegion(by) => self.ec2_fault_for(by, Ec2Fault::OtherRegion),
             Fault::Ec2Outage(by) => self.ec2_fault_for(by, Ec2Fault::Outage),
+            Fault::FailPages(per_million, by) => {
+                self.throttled_by_chance = true;
+                self.ec2_fault_for(by, Ec2Fault::FailPages { per_million });
+            }
             Fault::NextAnswer(action, with) => self.ec2.inject(Ec2Fault::SpoilAnswers { action, with, count: 1 }),
             Fault::StallWatch(kind, by) => {
                 let now = self.now.monotonic;

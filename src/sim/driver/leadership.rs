@@ -43,6 +43,9 @@ impl<C: Commander> Driver<C> {
         process.guard_until = lease.map(|lease| now.monotonic + lease.duration);
         process.tell_guard(now, &roles);
         let until = process.guard_until;
+        if self.last_term > 0 {
+            self.begin_takeover();
+        }
         self.last_term = term.0;
         for held in self.world.terms.values_mut() {
             held.ended.get_or_insert(lease_until);

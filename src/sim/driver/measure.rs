@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::Takeover;
 use crate::model::ids::{AttachmentName, AwsVolumeId, NodeName};
 use crate::model::time::Monotonic;
 
@@ -32,12 +33,19 @@ pub struct Measures {
     pub first_attaches: u64,
     /// Events attachd wrote, by reason.
     pub events: BTreeMap<&'static str, u64>,
+    /// The last time a process came to lead after another.
+    pub takeover: Option<Takeover>,
 }
 
 impl Measures {
     /// A pod that needs the attachment was bound.
     pub(super) fn need(&mut self, at: Monotonic, name: AttachmentName, volume: AwsVolumeId, node: NodeName) {
         self.needs.entry(name).or_insert((at, volume, node));
+    }
+
+    /// The volume was on that node before the run began.
+    pub(super) fn begins_on(&mut self, volume: AwsVolumeId, node: NodeName) {
+        self.last_node.insert(volume, node);
     }
 
     /// A pod's containers run.

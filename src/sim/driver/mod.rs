@@ -22,6 +22,7 @@ mod process;
 mod reason;
 mod send;
 mod setup;
+mod takeover;
 #[cfg(test)]
 mod tests;
 mod trace;
@@ -32,6 +33,7 @@ pub use fault::{CallFault, CallTarget, Fault, OldLeader};
 pub use flight::{ATTEMPT_TIMEOUT, DEAD_AFTER};
 pub use measure::Measures;
 pub use options::{CallFaultRates, DriverOptions, Latencies, LeaseOptions};
+pub use takeover::Takeover;
 pub use trace::{Actor, Moment, TraceEntry};
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -167,6 +169,9 @@ pub struct Driver<C = Controller> {
     /// Reads that fail for now: the timeline says it once.
     failing_reads: BTreeSet<&'static str>,
 
+    /// Whether a fault made EC2 refuse calls for rate that were within it.
+    throttled_by_chance: bool,
+
     world: World,
     measures: Measures,
     trace: Vec<TraceEntry>,
@@ -222,6 +227,7 @@ impl<C: Commander> Driver<C> {
             chaos: None,
             remarks: Vec::new(),
             failing_reads: BTreeSet::new(),
+            throttled_by_chance: false,
             world,
             measures: Measures::default(),
             trace: Vec::new(),
@@ -277,6 +283,11 @@ impl<C: Commander> Driver<C> {
     /// The workloads.
     pub fn apps(&self) -> &Apps {
         &self.apps
+    }
+
+    /// Whether a fault made EC2 refuse calls for rate that were within it.
+    pub fn was_throttled_by_chance(&self) -> bool {
+        self.throttled_by_chance
     }
 
     /// The machine behind a node's name.

@@ -93,6 +93,7 @@ impl<C: Commander> Driver<C> {
         if mutating && !is_event {
             self.last_activity = now;
         }
+        self.tell_takeover(id);
         for at in course.arrivals {
             self.schedule_due(at, Due::Arrive(id));
         }

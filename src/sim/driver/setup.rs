@@ -1,13 +1,24 @@
 //! Builds the world: nodes, volumes, workloads.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use smol_str::SmolStr;
+
 use super::{Commander, Driver};
+use crate::controller::command::{AttachmentStatusChange, KubernetesCall, NewAttachment, Recorded};
+use crate::controller::event::Term;
+use crate::model::attachment::NewAttachmentSource;
+use crate::model::device::device_names;
 use crate::model::ids::{
-    AwsVolumeId, ClaimKey, DriverName, InstanceId, InstanceType, NodeName, VolumeHandle, VolumeKey, Zone,
+    AttachmentKey, AwsVolumeId, ClaimKey, DriverName, InstanceId, InstanceType, NodeName, PersistentVolumeName,
+    VolumeHandle, VolumeKey, Zone,
 };
 use crate::model::node::CsiDriver;
-use crate::sim::api_server::{ebs_volume, other_volume};
+use crate::model::outcome::{Answer, CallResult};
+use crate::sim::api_server::{KubeletStatus, ebs_volume, other_volume};
+use crate::sim::checkers::world::Actor;
+use crate::sim::ec2::Caller;
 use crate::sim::kubelet::{Kubelet, Surroundings};
 use crate::sim::workload::{AppId, Apps};
 
@@ -17,6 +28,8 @@ const ZONE: &str = "us-east-1a";
 const OTHER_DRIVER: &str = "csi.example.com";
 /// The type of every instance unless said otherwise: 31 volumes beside its root.
 const INSTANCE_TYPE: &str = "m7i.large";
+/// The term of the attachd that was there before a world begins.
+const EARLIER: Term = Term(0);
 
 impl<C: Commander> Driver<C> {
     pub(super) fn add_csi_driver(&mut self) {
@@ -67,7 +80,7 @@ impl<C: Commander> Driver<C> {
         self.api.put_csi_driver(CsiDriver { name: driver.clone(), attach_required: true });
         let volume = self.ec2.new_volume_id();
         let key = VolumeKey { driver, handle: VolumeHandle::new(volume.as_str()) };
-        let claim = format!("data-{name}");
+        let claim = claim_of(name);
         let pv = other_volume(&format!("pv-{name}"), &key);
         self.api.create_bound_claim(&ClaimKey::new("default", claim.clone()), pv);
         self.apps.add_of(self.now.monotonic + delay, (name, &claim), &key, &volume, node);
@@ -75,13 +88,89 @@ impl<C: Commander> Driver<C> {
         volume
     }
 
-    fn add_workload_of(&mut self, name: &str, node: &NodeName, delay: Duration, multi_attach: bool) -> AwsVolumeId {
+    /// Workloads that have run on `node` for long, one for each name: an earlier attachd attached their volumes, wrote
+    /// every object and ended. Returns the volumes, in order. Not more than the node takes.
+    ///
+    /// # Panics
+    ///
+    /// If the node is not there, or does not take so many.
+    pub fn add_attached_workloads(&mut self, node: &NodeName, names: &[String]) -> Vec<AwsVolumeId> {
+        let ready = KubeletStatus { ready: true, ..KubeletStatus::default() };
+        let object = self.api.patch_by_kubelet(self.now, node, &ready).expect("the node is there");
+        let instance = object.provider_id.as_ref().and_then(|id| id.instance()).expect("on an instance").clone();
+        let mut listed = BTreeMap::new();
+        let mut volumes = Vec::new();
+        for (name, device) in names.iter().zip(device_names()) {
+            let volume = self.new_volume_of(name, false);
+            let by = Caller::Leader(EARLIER);
+            self.ec2.add_attached(self.now, &by, &volume, &instance, &device).expect("the instance takes it");
+            self.attach_in_api(
+                name,
+                &volume,
+                node,
+                Recorded { instance: instance.clone(), node_uid: object.uid.clone(), device },
+            );
+            listed.insert(VolumeKey::ebs(&volume).unique_name(), SmolStr::default());
+            self.apps.add(self.now.monotonic, name, &claim_of(name), &volume, node);
+            self.measures.begins_on(volume.clone(), node.clone());
+            volumes.push(volume);
+        }
+        let patch = KubernetesCall::PatchNodeStatus {
+            name: node.clone(),
+            uid: object.uid,
+            resource_version: object.resource_version,
+            volumes_attached: listed,
+            marks: None,
+            touch: None,
+        };
+        self.api.call(self.now, Actor::Attachd(EARLIER), &patch);
+        self.apps.wake(self.now, &mut self.api, &mut self.dice.workload);
+        self.settle();
+        volumes
+    }
+
+    /// The objects of an attachment as attachd leaves them when it is done.
+    fn attach_in_api(&mut self, name: &str, volume: &AwsVolumeId, node: &NodeName, recorded: Recorded) {
+        let by = Actor::Attachd(EARLIER);
+        let device_path = recorded.device.clone();
+        let pv = PersistentVolumeName::new(format!("pv-{name}"));
+        if let Some(object) = self.api.persistent_volume(&pv) {
+            let mut finalizers = object.finalizers.clone();
+            finalizers.push(SmolStr::new(DriverName::ebs().attacher_finalizer()));
+            let (uid, resource_version) = (object.uid.clone(), object.resource_version.clone());
+            let name = pv.clone();
+            let call = KubernetesCall::SetPersistentVolumeFinalizers { name, uid, resource_version, finalizers };
+            self.api.call(self.now, by, &call);
+        }
+        let key = AttachmentKey { volume: VolumeKey::ebs(volume), node: node.clone() };
+        let source = NewAttachmentSource::PersistentVolume(pv);
+        let new = NewAttachment { key, source, recorded: Some(recorded) };
+        let made = self.api.call(self.now, by, &KubernetesCall::CreateAttachment(new));
+        if let CallResult::Done(Answer::Attachment(Some(object))) = made {
+            let change = AttachmentStatusChange::Attached { device_path };
+            let call = KubernetesCall::PatchAttachmentStatus { name: object.name, uid: object.uid, change };
+            self.api.call(self.now, by, &call);
+        }
+    }
+
+    /// A volume with its PersistentVolume and claim that nobody uses.
+    pub fn add_loose_volume(&mut self, name: &str) -> AwsVolumeId {
+        let volume = self.new_volume_of(name, false);
+        self.settle();
+        volume
+    }
+
+    fn new_volume_of(&mut self, name: &str, multi_attach: bool) -> AwsVolumeId {
         let volume = self.ec2.new_volume_id();
         self.ec2.add_available_volume(self.now, volume.clone(), Zone::new(ZONE), multi_attach);
-        let claim = format!("data-{name}");
-        self.api
-            .create_bound_claim(&ClaimKey::new("default", claim.clone()), ebs_volume(&format!("pv-{name}"), &volume));
-        self.apps.add(self.now.monotonic + delay, name, &claim, &volume, node);
+        let pv = ebs_volume(&format!("pv-{name}"), &volume);
+        self.api.create_bound_claim(&ClaimKey::new("default", claim_of(name)), pv);
+        volume
+    }
+
+    fn add_workload_of(&mut self, name: &str, node: &NodeName, delay: Duration, multi_attach: bool) -> AwsVolumeId {
+        let volume = self.new_volume_of(name, multi_attach);
+        self.apps.add(self.now.monotonic + delay, name, &claim_of(name), &volume, node);
         self.settle();
         volume
     }
@@ -95,4 +184,9 @@ impl<C: Commander> Driver<C> {
     pub fn apps_mut(&mut self) -> &mut Apps {
         &mut self.apps
     }
+}
+
+/// The claim of the workload of that name.
+fn claim_of(name: &str) -> String {
+    format!("data-{name}")
 }

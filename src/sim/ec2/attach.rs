@@ -5,12 +5,15 @@ use super::records::{Attachment, Caller, Instance, ROOT_DEVICE, Volume};
 use super::world::{Change, World};
 use crate::model::device::DeviceName;
 use crate::model::ids::{AwsVolumeId, InstanceId};
+use crate::model::time::Wall;
 use crate::model::volume::{AttachmentState, InstanceState, VolumeState};
 
 use super::options::{TypeLimits, WrongDevice};
 
 /// How many instances may share a volume.
 const MULTI_ATTACH_LIMIT: usize = 16;
+/// The age of an attachment that a world is set up with.
+const LONG_AGO_MILLIS: i64 = 3_600_000;
 
 impl World {
     /// AttachVolume: checks, then `attaching`.
@@ -52,6 +55,16 @@ impl World {
         self.note_volume(volume);
         self.note_instance(instance);
         Ok(())
+    }
+
+    /// The attachment has been there for an hour, and EC2 has long forgotten any other past of it.
+    pub(super) fn attached_long_ago(&mut self, id: &AwsVolumeId, instance: &InstanceId) {
+        let attach_time = Wall::from_millis(self.clock().as_millis() - LONG_AGO_MILLIS);
+        let Some(volume) = self.volumes.get_mut(id) else { return };
+        let Some(attachment) = volume.attachments.iter_mut().find(|a| a.instance == *instance) else { return };
+        attachment.attach_time = attach_time;
+        let generation = attachment.generation;
+        self.set_attachment_state(id, generation, AttachmentState::Attached);
     }
 
     fn check_attach(

@@ -57,6 +57,11 @@ impl Ec2Action {
         }
     }
 
+    /// Whether it changes anything.
+    pub fn is_mutating(self) -> bool {
+        matches!(self, Self::AttachVolume | Self::DetachVolume)
+    }
+
     /// The name on the wire.
     pub fn name(self) -> &'static str {
         match self {
@@ -143,6 +148,12 @@ pub enum Ec2Fault {
         /// How many answers.
         count: u32,
     },
+    /// So many of a million pages of DescribeVolumes fail: refused for rate, answered with a page of HTML, or without half
+    /// of their entries, a third of them each.
+    FailPages {
+        /// Of a million.
+        per_million: u32,
+    },
     /// No call of any action is carried out: an HTTP 503 with a page of HTML comes back.
     Outage,
     /// The client talks to another region (or account): nothing of this one is there, no volume and no instance.
@@ -175,6 +186,7 @@ pub(super) struct Faults {
     lose: Vec<(Ec2Action, LostEffect, u32)>,
     empty_pages: u32,
     spoil: Vec<(Ec2Action, AnswerFault, u32)>,
+    pub(super) fail_pages: u32,
     pub(super) outage: bool,
     pub(super) other_region: bool,
     pub(super) flickering_instances: BTreeSet<InstanceId>,
@@ -200,6 +212,7 @@ impl Faults {
             Ec2Fault::LoseAnswer { action, effect, count } => self.lose.push((action, effect, count)),
             Ec2Fault::EmptyPages(count) => self.empty_pages += count,
             Ec2Fault::SpoilAnswers { action, with, count } => self.spoil.push((action, with, count)),
+            Ec2Fault::FailPages { per_million } => self.fail_pages = per_million,
             Ec2Fault::Outage => self.outage = true,
             Ec2Fault::OtherRegion => self.other_region = true,
             Ec2Fault::HideVolume(volume) => drop(self.hidden_volumes.insert(volume)),
@@ -218,6 +231,7 @@ impl Faults {
             Ec2Fault::StaleReads(_) => self.staleness = None,
             Ec2Fault::SlowAttach(_) => self.slow_attach = Duration::ZERO,
             Ec2Fault::SlowDetach(_) => self.slow_detach = Duration::ZERO,
+            Ec2Fault::FailPages { .. } => self.fail_pages = 0,
             Ec2Fault::Outage => self.outage = false,
             Ec2Fault::OtherRegion => self.other_region = false,
             Ec2Fault::HideVolume(volume) => drop(self.hidden_volumes.remove(volume)),

@@ -261,10 +261,10 @@ impl Ec2Model {
             _ if self.world.faults.outage => Err(Ec2Error::Unreadable),
             _ => match self.world.faults.refusal(action) {
                 Some(refusal) => Err(refusal),
-                None => {
-                    self.world.spoilt = self.world.faults.spoilt(action);
+                None => self.world.draw_answer(action).and_then(|spoilt| {
+                    self.world.spoilt = spoilt;
                     apply(&mut self.world)
-                }
+                }),
             },
         };
         let answer = match (loss, self.world.spoilt.take()) {
@@ -374,6 +374,21 @@ impl Ec2Model {
     pub fn add_available_volume(&mut self, now: Now, id: AwsVolumeId, zone: Zone, multi_attach: bool) {
         self.world.advance(now);
         self.world.add_volume(id, zone, multi_attach, lifecycle::DEFAULT_SIZE_GIB, VolumeState::Available);
+    }
+
+    /// An attachment that has been there for long, to set up a world.
+    pub fn add_attached(
+        &mut self,
+        now: Now,
+        caller: &Caller,
+        volume: &AwsVolumeId,
+        instance: &InstanceId,
+        device: &DeviceName,
+    ) -> Result<(), Ec2Error> {
+        self.world.advance(now);
+        self.world.attach(caller, volume, instance, device, None)?;
+        self.world.attached_long_ago(volume, instance);
+        Ok(())
     }
 
     /// DeleteVolume.

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use smol_str::SmolStr;
 
-use super::fault::{AnswerFault, Faults};
+use super::error::Ec2Error;
+use super::fault::{AnswerFault, Ec2Action, Faults};
 use super::options::Ec2Options;
 use super::records::{Attachment, Caller, EndCause, EndedAttachment, Instance, Volume};
 use crate::model::ids::{AwsVolumeId, InstanceId};
@@ -115,6 +116,19 @@ impl World {
         }
         if now.monotonic >= self.now.monotonic {
             self.now = now;
+        }
+    }
+
+    /// What is wrong with the answer to come, by what was switched on for it or by chance. An error: it is refused for
+    /// rate.
+    pub(super) fn draw_answer(&mut self, action: Ec2Action) -> Result<Option<AnswerFault>, Ec2Error> {
+        if action != Ec2Action::DescribeVolumes || !self.dice.chance(self.faults.fail_pages) {
+            return Ok(self.faults.spoilt(action));
+        }
+        match self.dice.below(3) {
+            0 => Err(Ec2Error::throttled()),
+            1 => Ok(Some(AnswerFault::Unreadable)),
+            _ => Ok(Some(AnswerFault::Half)),
         }
     }
 

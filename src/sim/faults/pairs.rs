@@ -61,7 +61,8 @@ pub fn meets_others(fault: &Fault) -> bool {
         | Fault::ScaleWorkload(..)
         | Fault::Drain(_)
         | Fault::Uncordon(_)
-        | Fault::FailPod(_) => false,
+        | Fault::FailPod(_)
+        | Fault::FailPages(..) => false,
     }
 }
 

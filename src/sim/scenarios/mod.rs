@@ -8,6 +8,7 @@ mod evidence;
 mod failover;
 mod large;
 mod nodes;
+mod restart;
 mod rollout;
 pub mod small;
 mod upstream;
@@ -83,7 +84,7 @@ impl Stage {
 
 fn as_it_is(_: &mut DriverOptions) {}
 
-static ALL: [Scenario; 12] = [
+static ALL: [Scenario; 13] = [
     Scenario {
         name: "rollout",
         sentence: "volumes are attached for the first time, then every pod moves to the next node, one after the other",
@@ -195,6 +196,16 @@ static ALL: [Scenario; 12] = [
         script: large::burst,
     },
     Scenario {
+        name: "restart",
+        sentence: "attachd dies amid thousands of volumes and starts again while 1 % of EC2's pages fail: what is pending first",
+        lasts: Duration::from_secs(20 * 60),
+        nodes: 250,
+        volumes: 5_000,
+        upstream: None,
+        tune: as_it_is,
+        script: restart::script,
+    },
+    Scenario {
         name: "chaos",
         sentence: "pods move about once an hour while nodes, kubelets, calls, watches, leaders and people fail at random",
         lasts: Duration::from_secs(2 * 60 * 60),
@@ -217,8 +228,14 @@ impl Scenario {
 
     /// The world before its first step, its script in the future.
     pub fn start(&self, options: &Options, policy: Policy) -> Driver {
+        self.start_tuned(options, policy, as_it_is)
+    }
+
+    /// The same with options of the run changed, after the scenario's own.
+    pub fn start_tuned(&self, options: &Options, policy: Policy, tune: impl FnOnce(&mut DriverOptions)) -> Driver {
         let mut driver_options = DriverOptions { policy, trace: options.trace, ..DriverOptions::new(options.seed) };
         (self.tune)(&mut driver_options);
+        tune(&mut driver_options);
         let mut driver = Driver::new(driver_options);
         let count = options.nodes.unwrap_or(self.nodes).max(1);
         let nodes = (1..=count).map(|number| driver.add_node(&format!("n{number}"))).collect();

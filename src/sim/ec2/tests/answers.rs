@@ -39,6 +39,23 @@ fn a_page_of_html_says_nothing_and_what_it_answers_was_done() {
 }
 
 #[test]
+fn of_pages_that_fail_by_chance_some_are_throttled_some_unreadable_and_some_halved() {
+    let mut model = model();
+    model.inject(Ec2Fault::FailPages { per_million: 200_000 });
+    let answers: Vec<CallResult> = (0..1000).map(|second| three(&mut model, at(second))).collect();
+    let throttled = answers.iter().filter(|answer| **answer == CallResult::Throttled).count();
+    let unreadable = answers.iter().filter(|answer| matches!(answer, CallResult::Uncertain(_))).count();
+    let halved = answers.iter().filter(|answer| shown(answer) == Some(1)).count();
+    assert!(
+        [throttled, unreadable, halved].iter().all(|count| (40..=100).contains(count)),
+        "{throttled} {unreadable} {halved}"
+    );
+    assert_eq!(instances(&mut model, at(1000), &[1, 2]).len(), 2, "another action");
+    model.end(&Ec2Fault::FailPages { per_million: 200_000 });
+    assert!((1001..1100).all(|second| shown(&three(&mut model, at(second))) == Some(3)));
+}
+
+#[test]
 fn in_an_outage_nothing_is_carried_out_until_it_ends() {
     let mut model = model();
     model.inject(Ec2Fault::Outage);
