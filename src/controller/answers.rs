@@ -15,11 +15,12 @@ use super::reason::BlockedReason;
 use super::reconciler::outcome as slot_outcome;
 use super::report::{node_status, persistent_volume};
 use super::store::Store;
-use super::syncer::{AskedBy, Sighting};
+use super::syncer::Sighting;
+use super::syncer::batch::{AskedBy, End, Read};
 use super::volume_guard;
-use crate::model::ids::{AttachmentKey, AwsVolumeId, InstanceId, VolumeKey};
+use crate::model::ids::{AttachmentKey, InstanceId, VolumeKey};
 use crate::model::outcome::{Answer, CallResult, Outcome};
-use crate::model::volume::AttachmentState;
+use crate::model::volume::{AttachmentState, InstanceReading, VolumeStatusReading};
 
 /// Takes in the outcome of a command.
 pub fn absorb(store: &mut Store, outcome: Outcome) {
@@ -56,32 +57,44 @@ pub fn absorb(store: &mut Store, outcome: Outcome) {
                 apply_node(store, node);
             }
         }
-        Pending::Volumes => {
-            for sighting in store.ctx.syncer.absorb_volumes(outcome) {
+        Pending::Read(read) => read_ended(store, read, outcome),
+        Pending::Event => {}
+    }
+}
+
+fn read_ended(store: &mut Store, read: Read, outcome: Outcome) {
+    let syncer = &mut store.ctx.syncer;
+    match read {
+        Read::Volumes(batch, by) => {
+            let Some(end) = syncer.take_page(batch, outcome, |batch| Read::Volumes(batch, by)) else { return };
+            for sighting in syncer.absorb_volumes(end, by) {
                 absorb_sighting(store, sighting);
             }
         }
-        Pending::InstanceStates => {
-            let known = store.ctx.node_of_instance.len();
-            let news = store.ctx.syncer.states.absorb(outcome, known);
+        Read::States(batch) => {
+            let Some(end) = syncer.take_page(batch, outcome, Read::States) else { return };
+            let news = syncer.absorb_states(end, store.ctx.node_of_instance.len());
             look_at(store, news);
         }
-        Pending::InstanceChecks(asked) => {
-            let news = store.ctx.syncer.states.absorb_checks(&asked, &outcome);
+        Read::Checks(batch) => {
+            let Some(end) = syncer.take_page(batch, outcome, Read::Checks) else { return };
+            let news = syncer.states.absorb_checks(end);
             look_at(store, news);
         }
-        Pending::VolumeStatuses(asked) => volume_statuses(store, asked, outcome),
-        Pending::Instances(asked) => instances(store, &asked, outcome),
-        Pending::InstanceTypes(asked) => {
-            let readings = match outcome.result {
-                CallResult::Done(Answer::InstanceTypes(readings)) => Some(readings),
-                _ => None,
-            };
-            store.ctx.syncer.instances.absorb_types(&asked, readings);
-            let instances = store.ctx.syncer.instances.of_types(&asked);
+        Read::Devices(batch) => {
+            let Some(end) = syncer.take_page(batch, outcome, Read::Devices) else { return };
+            devices(store, end);
+        }
+        Read::Types(batch) => {
+            let Some(end) = syncer.take_page(batch, outcome, Read::Types) else { return };
+            let instances = syncer.instances.of_types(&end.asked);
+            syncer.instances.absorb_types(end);
             dirty_waiting(store, &instances);
         }
-        Pending::Event => {}
+        Read::VolumeStatuses(batch) => {
+            let Some(end) = syncer.take_page(batch, outcome, Read::VolumeStatuses) else { return };
+            volume_statuses(store, end);
+        }
     }
 }
 
@@ -134,27 +147,21 @@ fn placed(store: &mut Store, volume: VolumeKey, outcome: Outcome) {
     }
 }
 
-fn instances(store: &mut Store, asked: &[InstanceId], outcome: Outcome) {
-    let now = outcome.ended.monotonic;
-    match outcome.result {
-        CallResult::Done(Answer::Instances { instances, next_token }) => {
-            for reading in &instances {
-                let states = &mut store.ctx.syncer.states;
-                let news = states.notice(&reading.id, &reading.state, outcome.began.monotonic);
-                look_at(store, news);
-            }
-            store.ctx.syncer.instances.absorb(asked, instances, next_token, now);
-        }
-        _ => store.ctx.syncer.instances.failed(asked, now),
+/// What the instances' states say besides is not wasted.
+fn devices(store: &mut Store, end: End<InstanceReading>) {
+    for reading in end.shown.iter().flatten() {
+        let news = store.ctx.syncer.states.notice(&reading.id, &reading.state, end.began);
+        look_at(store, news);
     }
-    dirty_waiting(store, asked);
+    let asked = end.asked.clone();
+    store.ctx.syncer.instances.absorb(end);
+    dirty_waiting(store, &asked);
 }
 
 /// What is initialized stays so. Nobody is asked for again whose attachment does not wait for it any more.
-fn volume_statuses(store: &mut Store, asked: Vec<AwsVolumeId>, outcome: Outcome) {
-    let now = outcome.ended.monotonic;
-    let done = store.ctx.syncer.volume_statuses.absorb(&asked, outcome.result, now);
-    for key in done.iter().map(VolumeKey::ebs) {
+fn volume_statuses(store: &mut Store, end: End<VolumeStatusReading>) {
+    let asked = end.asked.clone();
+    for key in store.ctx.syncer.volume_statuses.absorb(end).iter().map(VolumeKey::ebs) {
         if let Some(volume) = store.volumes.get_mut(&key) {
             volume.initialized = true;
             store.ctx.dirty_volumes.insert(key);
@@ -191,7 +198,7 @@ fn absorb_sighting(store: &mut Store, sighting: Sighting) {
     let volume = store.volumes.entry(key.clone()).or_default();
     let before = volume.readings.last_seen().map(|seen| seen.attachments.clone()).unwrap_or_default();
     let absorbed = volume.readings.absorb(sight, began, &store.ctx.policy);
-    if by == AskedBy::Sweep && absorbed != Absorbed::IsNews {
+    if by != AskedBy::Operation && absorbed != Absorbed::IsNews {
         return;
     }
     store.ctx.dirty_volumes.insert(key);

@@ -198,7 +198,7 @@ impl Context {
     /// Wants a read of an EBS volume that begins not before `at`.
     pub fn want_read(&mut self, volume: &VolumeKey, at: Monotonic) {
         if let Some(id) = volume.aws_volume_id() {
-            self.syncer.want_volume(id, at.max(self.now.monotonic));
+            self.syncer.want_volume(&id, at.max(self.now.monotonic));
         }
     }
 }

@@ -52,9 +52,9 @@ use policy::{Policy, Settings};
 use report::{node_status, persistent_volume};
 use status::Status;
 use store::Store;
-use syncer::states::StateCall;
+use syncer::Syncer;
+use syncer::batch::Read;
 use syncer::sweep::Place;
-use syncer::{Read, Syncer};
 use timer::{TimerKey, Timers};
 
 /// The core. One owner, no locks; the same type runs in the daemon and in the simulator.
@@ -264,40 +264,20 @@ impl Controller {
 
     fn describe(&mut self) {
         let ctx = &mut self.store.ctx;
-        let term = ctx.term();
-        match ctx.syncer.next_call(ctx.now.monotonic, ctx.settings.instance_period, &ctx.node_of_instance) {
-            None => {}
-            Some(Read::Volumes(call, ticket)) => {
-                let id = ctx.outbox.push_read(BudgetClass::Poll, term, Call::Ec2(call), Pending::Volumes);
-                ctx.syncer.sent_volumes(id, ticket);
-            }
-            Some(Read::States(StateCall::States(call, batch))) => {
-                let id = ctx.outbox.push_read(BudgetClass::Poll, term, Call::Ec2(call), Pending::InstanceStates);
-                ctx.syncer.states.sent(id, batch);
-            }
-            Some(Read::States(StateCall::Checks(call, asked))) => {
-                ctx.outbox.push_read(BudgetClass::Poll, term, Call::Ec2(call), Pending::InstanceChecks(asked));
-            }
-            Some(Read::VolumeStatuses(call, asked)) => {
-                ctx.outbox.push_read(BudgetClass::Poll, term, Call::Ec2(call), Pending::VolumeStatuses(asked));
-            }
-            Some(Read::Instances(call)) => {
-                let pending = match &call {
-                    command::Ec2Call::DescribeInstanceTypes { types } => Pending::InstanceTypes(types.clone()),
-                    command::Ec2Call::DescribeInstances { instances, .. } => Pending::Instances(instances.clone()),
-                    _ => return,
-                };
-                ctx.outbox.push_read(BudgetClass::Poll, term, Call::Ec2(call), pending);
-            }
-        }
+        let read = ctx.syncer.next_poll(ctx.now.monotonic, ctx.settings.instance_period, &ctx.node_of_instance);
+        self.send_read(BudgetClass::Poll, read);
     }
 
     fn sweep(&mut self) {
         let ctx = &mut self.store.ctx;
-        let (term, share) = (ctx.term(), ctx.outbox.budget.share(BudgetClass::Sweep));
-        if let Some((call, ticket)) = ctx.syncer.next_sweep(share, ctx.now.monotonic) {
-            let id = ctx.outbox.push_read(BudgetClass::Sweep, term, Call::Ec2(call), Pending::Volumes);
-            ctx.syncer.sent_volumes(id, ticket);
+        let read = ctx.syncer.next_sweep(ctx.outbox.budget.share(BudgetClass::Sweep), ctx.now.monotonic);
+        self.send_read(BudgetClass::Sweep, read);
+    }
+
+    fn send_read(&mut self, class: BudgetClass, read: Option<Read>) {
+        let ctx = &mut self.store.ctx;
+        if let Some(read) = read {
+            ctx.outbox.push_read(class, ctx.term(), Call::Ec2(read.call()), Pending::Read(read));
         }
     }
 

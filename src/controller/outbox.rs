@@ -11,8 +11,9 @@ use super::command::{BudgetClass, Call, Command, CommandId};
 use super::event::Term;
 use super::leadership::Permit;
 use super::queue::Queue;
+use super::syncer::batch::Read;
 use crate::model::device::DeviceName;
-use crate::model::ids::{AwsVolumeId, InstanceId, InstanceType, NodeName, PersistentVolumeName, VolumeKey};
+use crate::model::ids::{NodeName, PersistentVolumeName, VolumeKey};
 use crate::model::time::Monotonic;
 
 /// Who asks for a token.
@@ -81,18 +82,8 @@ pub enum Pending {
     LiveNode(NodeName),
     /// A live LIST of pods before a removal.
     LivePods(NodeName),
-    /// A page of DescribeVolumes.
-    Volumes,
-    /// A page of DescribeInstances, for the states of instances in doubt.
-    InstanceStates,
-    /// DescribeInstanceStatus, for these.
-    InstanceChecks(Vec<InstanceId>),
-    /// A page of DescribeInstances, for these.
-    Instances(Vec<InstanceId>),
-    /// DescribeInstanceTypes, for these.
-    InstanceTypes(Vec<InstanceType>),
-    /// A page of DescribeVolumeStatus, for these.
-    VolumeStatuses(Vec<AwsVolumeId>),
+    /// A page of a bulk read.
+    Read(Read),
     /// An Event.
     Event,
 }

@@ -26,7 +26,7 @@ pub fn survey(store: &Store, now: Now) -> Status {
         forced_detaches: ctx.forced_detaches.clone(),
         disagreements: ctx.disagreements.clone(),
         sweep_duration: ctx.syncer.last_sweep(),
-        mass_absence: ctx.syncer.states.is_mass_absence() || ctx.syncer.is_mass_absence(now.monotonic),
+        mass_absence: ctx.syncer.is_mass_absence(now.monotonic),
         unresolved_pods: ctx.desired.standing_problems().count() as u64,
         ..Status::default()
     };

@@ -4,10 +4,11 @@
 //! Block device mappings are a hint only: they say which names to avoid, never what is attached (rule 16). Owns one
 //! [`DeviceTable`] per instance.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::controller::command::Ec2Call;
+use super::batch::{Batch, End, FILTER_MAX, NAMED_MAX, Read};
+use super::due::Due;
 use crate::controller::devices::DeviceTable;
 use crate::model::ids::{InstanceId, InstanceType, Zone};
 use crate::model::time::Monotonic;
@@ -17,22 +18,14 @@ use crate::model::volume::{InstanceReading, InstanceTypeReading};
 const HINT_MAX_AGE: Duration = Duration::from_secs(600);
 /// An instance that EC2 does not show, or whose read failed, is asked for again after this.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
-/// Instances asked for in one call (EC2's limit of filter values).
-const BATCH_MAX: usize = 200;
-/// Types asked for in one call (EC2's limit).
-const TYPES_MAX: usize = 100;
 
 /// Instances and types.
 #[derive(Debug, Default)]
 pub struct Instances {
     known: BTreeMap<InstanceId, InstanceRecord>,
     cards: BTreeMap<InstanceType, u32>,
-    wanted: BTreeSet<InstanceId>,
-    wanted_types: BTreeSet<InstanceType>,
-    asked: BTreeSet<InstanceId>,
-    asked_types: BTreeSet<InstanceType>,
-    /// Requests of which another page is to be asked for.
-    continued: Vec<(Vec<InstanceId>, String)>,
+    due: Due<InstanceId>,
+    due_types: Due<InstanceType>,
 }
 
 /// One instance.
@@ -77,8 +70,8 @@ impl Instances {
             if let Some(cards) = self.cards.get(kind) {
                 return Readiness::Ready(*cards);
             }
-            if !self.asked_types.contains(kind) {
-                self.wanted_types.insert(kind.clone());
+            if !self.due_types.has(kind) {
+                self.due_types.want(kind, now);
             }
             return Readiness::Asked;
         }
@@ -87,8 +80,8 @@ impl Instances {
         {
             return Readiness::NotVisible(at + ASK_AGAIN);
         }
-        if !self.asked.contains(instance) {
-            self.wanted.insert(instance.clone());
+        if !self.due.has(instance) {
+            self.due.want(instance, now);
         }
         Readiness::Asked
     }
@@ -103,69 +96,35 @@ impl Instances {
         self.record(instance).read_at = None;
     }
 
-    /// Whether a call is wanted.
-    pub fn is_due(&self) -> bool {
-        !self.wanted.is_empty() || !self.wanted_types.is_empty() || !self.continued.is_empty()
+    /// When the next read may be made; `None` when nothing is wanted.
+    pub fn next_due(&self) -> Option<Monotonic> {
+        self.due.next().into_iter().chain(self.due_types.next()).min()
     }
 
-    /// The next call.
-    pub fn next_call(&mut self) -> Option<Ec2Call> {
-        if let Some((instances, token)) = self.continued.pop() {
-            return Some(Ec2Call::DescribeInstances { instances, next_token: Some(token) });
-        }
-        if !self.wanted.is_empty() {
-            let mut instances = Vec::new();
-            while instances.len() < BATCH_MAX
-                && let Some(instance) = self.wanted.pop_first()
-            {
-                self.asked.insert(instance.clone());
-                instances.push(instance);
-            }
-            return Some(Ec2Call::DescribeInstances { instances, next_token: None });
-        }
-        let mut types = Vec::new();
-        while types.len() < TYPES_MAX
-            && let Some(kind) = self.wanted_types.pop_first()
-        {
-            self.asked_types.insert(kind.clone());
-            types.push(kind);
-        }
-        (!types.is_empty()).then_some(Ec2Call::DescribeInstanceTypes { types })
+    /// The next read that is due.
+    pub fn next_read(&mut self, now: Monotonic) -> Option<Read> {
+        let instances = self.due.take(now, Duration::ZERO, FILTER_MAX, |_| false);
+        Batch::of(instances).map(Read::Devices).or_else(|| {
+            let types = self.due_types.take(now, Duration::ZERO, NAMED_MAX, |_| false);
+            Batch::of(types).map(Read::Types)
+        })
     }
 
-    /// An answer of DescribeInstances for `asked`; with a token, another page follows.
-    pub fn absorb(
-        &mut self,
-        asked: &[InstanceId],
-        readings: Vec<InstanceReading>,
-        token: Option<String>,
-        now: Monotonic,
-    ) {
-        for reading in readings {
-            self.asked.remove(&reading.id);
-            let record = self.known.entry(reading.id.clone()).or_default();
+    /// Takes in what instances looked like. One that was not shown is asked for again if still needed.
+    pub fn absorb(&mut self, end: End<InstanceReading>) {
+        let now = end.ended;
+        for reading in end.shown.unwrap_or_default() {
+            self.due.answered(&reading.id);
+            let record = self.record(&reading.id);
             record.read_at = Some(now);
             record.missing_at = None;
-            record.kind = Some(reading.instance_type.clone());
-            record.zone = Some(reading.zone.clone());
+            record.kind = Some(reading.instance_type);
+            record.zone = Some(reading.zone);
             record.devices.set_mappings(&reading.mappings);
         }
-        if let Some(token) = token {
-            self.continued.push((asked.to_vec(), token));
-            return;
-        }
-        for instance in asked {
-            if self.asked.remove(instance) {
-                self.known.entry(instance.clone()).or_default().missing_at = Some(now);
-            }
-        }
-    }
-
-    /// A read of these failed.
-    pub fn failed(&mut self, asked: &[InstanceId], now: Monotonic) {
-        for instance in asked {
-            if self.asked.remove(instance) {
-                self.known.entry(instance.clone()).or_default().missing_at = Some(now);
+        for instance in end.asked {
+            if self.due.answered(&instance) {
+                self.record(&instance).missing_at = Some(now);
             }
         }
     }
@@ -176,17 +135,15 @@ impl Instances {
         self.known.iter().filter(|(_, record)| of(record)).map(|(instance, _)| instance.clone()).collect()
     }
 
-    /// The answer of DescribeInstanceTypes for `asked`, or that it failed: a type that is not answered is taken to have
-    /// one card, which is what all but the largest have.
-    pub fn absorb_types(&mut self, asked: &[InstanceType], readings: Option<Vec<InstanceTypeReading>>) {
-        for kind in asked {
-            self.asked_types.remove(kind);
-        }
-        for reading in readings.into_iter().flatten() {
+    /// Takes in what types are like: one that was not shown is taken to have one card, which is what all but the largest
+    /// have.
+    pub fn absorb_types(&mut self, end: End<InstanceTypeReading>) {
+        for reading in end.shown.unwrap_or_default() {
             self.cards.insert(reading.instance_type, reading.ebs_cards.max(1));
         }
-        for kind in asked {
-            self.cards.entry(kind.clone()).or_insert(1);
+        for kind in end.asked {
+            self.due_types.answered(&kind);
+            self.cards.entry(kind).or_insert(1);
         }
     }
 }

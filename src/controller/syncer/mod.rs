@@ -1,11 +1,14 @@
 //! When EC2 is read, and what for: one shared poll for every volume that waits, sweeps over all of them, instances and
 //! types for device names.
 //!
-//! Flow: state machines say which volume they want read and from when on; [`Syncer::next_call`] and
-//! [`Syncer::next_sweep`] make bulk requests as their budgets allow; answers come back through
-//! [`Syncer::absorb_volumes`] as one [`Sighting`] per volume asked for. Owns the batches under way. Must never let a
-//! failed page say anything about a volume (rule 17).
+//! Flow: state machines say which volume they want read and from when on; [`Syncer::next_poll`] and
+//! [`Syncer::next_sweep`] say which bulk read is due as their budgets allow; the outcome of each page goes into
+//! [`Syncer::take_page`], and what a whole read showed of volumes comes back from [`Syncer::absorb_volumes`] as one
+//! [`Sighting`] per volume asked for. Owns what is due and what is missing. Must never let a failed page say anything
+//! about a volume (rule 17).
 
+pub mod batch;
+mod due;
 pub mod instances;
 pub mod states;
 pub mod sweep;
@@ -15,18 +18,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::actual::readings::Sight;
-use super::command::Ec2Call;
-use crate::model::ids::{AwsVolumeId, InstanceId, NodeName};
-use crate::model::outcome::{Answer, CallResult, CommandId, Outcome};
+use crate::model::ids::{AwsVolumeId, InstanceId, NodeName, VolumeKey};
+use crate::model::outcome::{CallResult, Outcome};
 use crate::model::time::Monotonic;
-use crate::model::volume::VolumeReading;
+use crate::model::volume::{InstanceReading, VolumeReading};
+use batch::{AskedBy, Batch, End, FILTER_MAX, Read, Reading, is_mass_absence};
+use due::Due;
 use instances::Instances;
-use states::{StateCall, States};
+use states::States;
 use sweep::{Place, Sweep, SweepBatch};
 use volume_statuses::VolumeStatuses;
 
-/// Values one filter takes (EC2's documented limit).
-const BATCH_MAX: usize = 200;
 /// Volumes due this soon ride along: fewer calls for the same freshness.
 const RIDE_ALONG: Duration = Duration::from_millis(150);
 /// A failed batch is asked again after this.
@@ -34,26 +36,24 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// A volume that was asked for alone and missing this often is believed gone: from then on its absence from a batch counts
 /// as well.
 const ALONE: u32 = 3;
-/// Of a batch of at least this many, more than a tenth missing at once proves nothing (rule 17).
-const MASS_ABSENCE_FROM: usize = 20;
+/// A batch of fewer is no sample of what this cluster has: what is missing from it is asked for alone at once.
+const SAMPLE_FROM: usize = 20;
 /// What somebody waits for is asked for again this long after a mass absence.
 const MASS_ABSENCE_AGAIN: Duration = Duration::from_secs(15);
 
 /// Reads under way and wanted.
 #[derive(Debug)]
 pub struct Syncer {
-    due: BTreeMap<AwsVolumeId, Monotonic>,
-    by_time: BTreeSet<(Monotonic, AwsVolumeId)>,
-    batches: BTreeMap<CommandId, Batch>,
-    /// Pages that wait to be asked for.
-    continued: Vec<Batch>,
+    /// Volumes that somebody waits for.
+    due: Due<AwsVolumeId>,
+    /// Reads of which another page is to be asked for.
+    continued: Vec<Read>,
     /// The same, of sweeps.
-    continued_sweeps: Vec<Batch>,
-    asked: BTreeSet<AwsVolumeId>,
+    continued_sweeps: Vec<Read>,
     /// Missing from the last answer; how often they were asked for alone since they were last seen.
     missing: BTreeMap<AwsVolumeId, u32>,
     mass_absence_at: Option<Monotonic>,
-    /// When the newest answer began in which any volume was found.
+    /// When the newest answer began in which any volume or instance in doubt was found.
     found_at: Option<Monotonic>,
     /// Instances and instance types, for device names.
     pub instances: Instances,
@@ -63,52 +63,6 @@ pub struct Syncer {
     pub volume_statuses: VolumeStatuses,
     sweep: Sweep,
 }
-
-/// One request, over all its pages.
-#[derive(Debug)]
-struct Batch {
-    asked: Vec<AwsVolumeId>,
-    seen: Vec<VolumeReading>,
-    began: Option<Monotonic>,
-    next_token: Option<String>,
-    purpose: Purpose,
-}
-
-/// What a request is for.
-#[derive(Clone, Copy, Debug)]
-enum Purpose {
-    /// Operations that wait.
-    Poll,
-    /// The sweep; how often this batch failed before.
-    Sweep { failures: u32 },
-}
-
-impl Batch {
-    fn new(asked: Vec<AwsVolumeId>, purpose: Purpose) -> Self {
-        Self { asked, seen: Vec::new(), began: None, next_token: None, purpose }
-    }
-
-    fn call(&self) -> Ec2Call {
-        Ec2Call::DescribeVolumes { volumes: self.asked.clone(), next_token: self.next_token.clone() }
-    }
-}
-
-/// A call to make.
-#[derive(Debug)]
-pub enum Read {
-    /// DescribeVolumes; the batch is registered by [`Syncer::sent_volumes`].
-    Volumes(Ec2Call, Ticket),
-    /// DescribeInstances or DescribeInstanceTypes, for device names.
-    Instances(Ec2Call),
-    /// DescribeInstances or DescribeInstanceStatus, for instances in doubt.
-    States(StateCall),
-    /// DescribeVolumeStatus, of these.
-    VolumeStatuses(Ec2Call, Vec<AwsVolumeId>),
-}
-
-/// A batch that is about to be sent.
-#[derive(Debug)]
-pub struct Ticket(Batch);
 
 /// What one answer showed of one volume.
 #[derive(Debug)]
@@ -123,25 +77,13 @@ pub struct Sighting {
     pub by: AskedBy,
 }
 
-/// Who asked for a read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AskedBy {
-    /// An operation waits for it.
-    Operation,
-    /// Nobody: it was its turn.
-    Sweep,
-}
-
 impl Syncer {
     /// One that knows of no volume yet and sweeps once in `period`.
     pub fn new(period: Duration) -> Self {
         Self {
-            due: BTreeMap::new(),
-            by_time: BTreeSet::new(),
-            batches: BTreeMap::new(),
+            due: Due::default(),
             continued: Vec::new(),
             continued_sweeps: Vec::new(),
-            asked: BTreeSet::new(),
             missing: BTreeMap::new(),
             mass_absence_at: None,
             found_at: None,
@@ -153,27 +95,19 @@ impl Syncer {
     }
 
     /// Wants a read of the volume that begins not before `at`; an earlier wish stands.
-    pub fn want_volume(&mut self, id: AwsVolumeId, at: Monotonic) {
-        if let Some(due) = self.due.get(&id) {
-            if *due <= at {
-                return;
-            }
-            self.by_time.remove(&(*due, id.clone()));
+    pub fn want_volume(&mut self, id: &AwsVolumeId, at: Monotonic) {
+        if self.due.want(id, at) {
+            self.sweep.wished(id);
         }
-        self.sweep.wished(&id);
-        self.by_time.insert((at, id.clone()));
-        self.due.insert(id, at);
     }
 
     /// The volume belongs there now; `None`: it is no volume of this cluster any more, and nothing is remembered of it.
     pub fn place(&mut self, id: &AwsVolumeId, place: Option<Place>, now: Monotonic) {
         if place.is_none() {
             self.missing.remove(id);
-            if let Some(due) = self.due.remove(id) {
-                self.by_time.remove(&(due, id.clone()));
-            }
+            self.due.forget(id);
         }
-        self.sweep.place(id, place, self.is_awaited(id), now);
+        self.sweep.place(id, place, self.due.has(id), now);
     }
 
     /// Whether the volume is one of this cluster, as far as the plans have told.
@@ -186,35 +120,48 @@ impl Syncer {
         self.sweep.lease_got(now);
     }
 
-    /// Whether somebody waits for a read of the volume.
-    fn is_awaited(&self, id: &AwsVolumeId) -> bool {
-        self.due.contains_key(id) || self.asked.contains(id)
-    }
-
-    /// When the next call may be made; `None` when nothing is wanted.
+    /// When the next read but those of sweeps may be made; `None` when nothing is wanted.
     pub fn next_due(&self, instance_period: Duration) -> Option<Monotonic> {
-        if !self.continued.is_empty() || self.instances.is_due() {
-            return Some(Monotonic::ZERO);
-        }
-        let volume = self.by_time.iter().find(|(_, id)| !self.asked.contains(id)).map(|(at, _)| *at);
-        volume.into_iter().chain(self.states.next_due(instance_period)).chain(self.volume_statuses.next_due()).min()
+        let page = (!self.continued.is_empty()).then_some(Monotonic::ZERO);
+        let (instances, states) = (self.instances.next_due(), self.states.next_due(instance_period));
+        [page, instances, states, self.volume_statuses.next_due(), self.due.next()].into_iter().flatten().min()
     }
 
-    /// When the next call of a sweep may be made, `share` being what throttles left of its rate.
+    /// The next read that is due, if any. Pages of a read first, then instances (an attach waits for them), then volumes.
+    ///
+    /// Instances in doubt are read at short intervals, in one call for all: they go before volumes. `nodes` are the
+    /// instances of this cluster.
+    pub fn next_poll(
+        &mut self,
+        now: Monotonic,
+        instance_period: Duration,
+        nodes: &BTreeMap<InstanceId, NodeName>,
+    ) -> Option<Read> {
+        let page = self.continued.pop();
+        page.or_else(|| self.instances.next_read(now))
+            .or_else(|| self.states.next_read(now, instance_period, nodes))
+            .or_else(|| self.volume_statuses.next_read(now))
+            .or_else(|| self.next_volumes(now))
+    }
+
+    /// One that was missing from the answer of a batch is asked for alone before it is believed gone.
+    fn next_volumes(&mut self, now: Monotonic) -> Option<Read> {
+        let is_suspected = |id: &AwsVolumeId| self.missing.get(id).is_some_and(|alone| *alone < ALONE);
+        let asked = self.due.take(now, RIDE_ALONG, FILTER_MAX, is_suspected);
+        Some(Read::Volumes(Batch::of(asked)?, AskedBy::Operation))
+    }
+
+    /// When the next read of a sweep may be made, `share` being what throttles left of its rate.
     pub fn next_sweep_due(&self, share: f64) -> Option<Monotonic> {
         if !self.continued_sweeps.is_empty() { Some(Monotonic::ZERO) } else { self.sweep.next_due(share) }
     }
 
-    /// The next call of a sweep that is due, if any: pages of a batch first.
-    pub fn next_sweep(&mut self, share: f64, now: Monotonic) -> Option<(Ec2Call, Ticket)> {
-        let batch = match self.continued_sweeps.pop() {
-            Some(batch) => batch,
-            None => {
-                let SweepBatch { volumes, failures } = self.sweep.next_batch(share, now)?;
-                Batch::new(volumes, Purpose::Sweep { failures })
-            }
-        };
-        Some((batch.call(), Ticket(batch)))
+    /// The next read of a sweep that is due, if any: pages of a read first.
+    pub fn next_sweep(&mut self, share: f64, now: Monotonic) -> Option<Read> {
+        self.continued_sweeps.pop().or_else(|| {
+            let SweepBatch { volumes, failures } = self.sweep.next_batch(share, now)?;
+            Some(Read::Volumes(Batch::of(volumes)?, AskedBy::Sweep { failures }))
+        })
     }
 
     /// How long the last whole sweep over the attachments took.
@@ -222,143 +169,94 @@ impl Syncer {
         self.sweep.last_round()
     }
 
-    /// Whether an answer of the last sweeps lacked so much that its absences were taken for no evidence.
+    /// Whether the last reads lacked so much that its absence was taken for no evidence.
     pub fn is_mass_absence(&self, now: Monotonic) -> bool {
-        self.mass_absence_at.is_some_and(|at| now.saturating_since(at) < self.sweep.period() * 2)
-    }
-
-    /// The next call that is due, if any. Pages of a batch first, then instances (an attach waits for them), then volumes.
-    ///
-    /// Instances in doubt are read at short intervals, in one call for all: they go before volumes.
-    pub fn next_call(
-        &mut self,
-        now: Monotonic,
-        instance_period: Duration,
-        nodes: &BTreeMap<InstanceId, NodeName>,
-    ) -> Option<Read> {
-        if let Some(batch) = self.continued.pop() {
-            return Some(Read::Volumes(batch.call(), Ticket(batch)));
-        }
-        if let Some(call) = self.instances.next_call() {
-            return Some(Read::Instances(call));
-        }
-        if let Some(call) = self.states.next_call(now, instance_period, nodes) {
-            return Some(Read::States(call));
-        }
-        if let Some((call, asked)) = self.volume_statuses.next_call(now) {
-            return Some(Read::VolumeStatuses(call, asked));
-        }
-        let asked = self.take_due(now);
-        if asked.is_empty() {
-            return None;
-        }
-        let batch = Batch::new(asked, Purpose::Poll);
-        Some(Read::Volumes(batch.call(), Ticket(batch)))
-    }
-
-    fn take_due(&mut self, now: Monotonic) -> Vec<AwsVolumeId> {
-        let ready = |at: Monotonic| at <= now;
-        let first = self.by_time.iter().find(|(at, id)| ready(*at) && !self.asked.contains(id)).cloned();
-        let Some(first) = first else { return Vec::new() };
-        let mut taken = Vec::new();
-        if self.is_suspected(&first.1) {
-            taken.push(first);
-        } else {
-            let horizon = now + RIDE_ALONG;
-            let rides = self.by_time.iter().take_while(|(at, _)| *at <= horizon);
-            let rides = rides.filter(|(_, id)| !self.asked.contains(id) && !self.is_suspected(id));
-            taken.extend(rides.take(BATCH_MAX).cloned());
-        }
-        let mut asked = Vec::with_capacity(taken.len());
-        for (at, id) in taken {
-            self.by_time.remove(&(at, id.clone()));
-            self.due.remove(&id);
-            self.asked.insert(id.clone());
-            asked.push(id);
-        }
-        asked.sort();
-        asked
-    }
-
-    /// A batch was sent as this command.
-    pub fn sent_volumes(&mut self, id: CommandId, ticket: Ticket) {
-        self.batches.insert(id, ticket.0);
-    }
-
-    /// Missing from the answer of a batch: asked for alone before it is believed gone.
-    fn is_suspected(&self, id: &AwsVolumeId) -> bool {
-        self.missing.get(id).is_some_and(|alone| *alone < ALONE)
-    }
-
-    /// The outcome of a page: once the batch is complete, what each volume asked for looked like.
-    pub fn absorb_volumes(&mut self, outcome: Outcome) -> Vec<Sighting> {
-        let Some(mut batch) = self.batches.remove(&outcome.id) else { return Vec::new() };
-        let began = *batch.began.get_or_insert(outcome.began.monotonic);
-        match outcome.result {
-            CallResult::Done(Answer::Volumes { volumes, next_token }) => {
-                if !volumes.is_empty() {
-                    self.found_at = self.found_at.max(Some(outcome.began.monotonic));
-                }
-                batch.seen.extend(volumes);
-                if next_token.is_some() {
-                    batch.next_token = next_token;
-                    match batch.purpose {
-                        Purpose::Poll => self.continued.push(batch),
-                        Purpose::Sweep { .. } => self.continued_sweeps.push(batch),
-                    }
-                    return Vec::new();
-                }
-                self.judge(batch, began, outcome.ended.monotonic)
-            }
-            result => {
-                self.void(batch, began, outcome.ended.monotonic, result == CallResult::Throttled);
-                Vec::new()
-            }
-        }
+        let volumes = self.mass_absence_at.is_some_and(|at| now.saturating_since(at) < self.sweep.period() * 2);
+        volumes || self.states.is_mass_absence()
     }
 
     /// Whether any volume or instance of this cluster was found by a read begun at `at` or later: in the wrong region or
     /// account nothing is, and then absence proves nothing (rule 17).
     pub fn has_found_any_since(&self, at: Monotonic) -> bool {
-        self.found_at.max(self.states.found_at()).is_some_and(|found| found >= at)
+        self.found_at.is_some_and(|found| found >= at)
     }
 
-    fn void(&mut self, batch: Batch, began: Monotonic, ended: Monotonic, throttled: bool) {
-        match batch.purpose {
-            Purpose::Poll => {
-                for id in batch.asked {
-                    self.asked.remove(&id);
-                    self.want_volume(id, ended + RETRY_AFTER);
+    /// Takes in the outcome of a page: the end of its read, unless another page follows. That one is then due.
+    pub fn take_page<R: Reading>(
+        &mut self,
+        batch: Batch<R>,
+        outcome: Outcome,
+        read_of: impl FnOnce(Batch<R>) -> Read,
+    ) -> Option<End<R>> {
+        let continued = match batch.absorb(outcome) {
+            Ok(end) => return Some(end),
+            Err(batch) => read_of(batch),
+        };
+        match continued {
+            Read::Volumes(_, AskedBy::Sweep { .. }) => self.continued_sweeps.push(continued),
+            _ => self.continued.push(continued),
+        }
+        None
+    }
+
+    /// Takes in what instances in doubt looked like: the volumes that have to be looked at again. `known`: how many
+    /// instances this cluster has.
+    pub fn absorb_states(&mut self, end: End<InstanceReading>, known: usize) -> BTreeSet<VolumeKey> {
+        let Ok(seen) = end.shown else { return BTreeSet::new() };
+        if !seen.is_empty() {
+            self.found_at = self.found_at.max(Some(end.began));
+        }
+        self.states.absorb(&end.asked, &seen, end.began, known)
+    }
+
+    /// Takes in what volumes looked like, each of those asked for. Where nothing was shown, they are asked for again.
+    pub fn absorb_volumes(&mut self, end: End<VolumeReading>, by: AskedBy) -> Vec<Sighting> {
+        let End { asked, began, ended, shown } = end;
+        if by == AskedBy::Operation {
+            for id in &asked {
+                self.due.answered(id);
+            }
+        }
+        match (shown, by) {
+            (Ok(seen), _) => return self.judge(asked, seen, began, ended, by),
+            (Err(_), AskedBy::Operation) => {
+                for id in asked {
+                    self.want_volume(&id, ended + RETRY_AFTER);
                 }
             }
-            Purpose::Sweep { failures } => {
-                self.sweep.failed(SweepBatch { volumes: batch.asked, failures }, began, ended, throttled);
+            (Err(failed), AskedBy::Sweep { failures }) => {
+                let batch = SweepBatch { volumes: asked, failures };
+                self.sweep.failed(batch, began, ended, failed == CallResult::Throttled);
             }
         }
+        Vec::new()
     }
 
-    fn judge(&mut self, batch: Batch, began: Monotonic, ended: Monotonic) -> Vec<Sighting> {
-        let by = match batch.purpose {
-            Purpose::Poll => AskedBy::Operation,
-            Purpose::Sweep { .. } => AskedBy::Sweep,
-        };
-        if by == AskedBy::Sweep {
+    fn judge(
+        &mut self,
+        asked: Vec<AwsVolumeId>,
+        seen: Vec<VolumeReading>,
+        began: Monotonic,
+        ended: Monotonic,
+        by: AskedBy,
+    ) -> Vec<Sighting> {
+        if by != AskedBy::Operation {
             self.sweep.succeeded(ended);
         }
+        if !seen.is_empty() {
+            self.found_at = self.found_at.max(Some(began));
+        }
         let mut seen: BTreeMap<AwsVolumeId, VolumeReading> =
-            batch.seen.into_iter().map(|volume| (volume.id.clone(), volume)).collect();
-        let alone = batch.asked.len() == 1;
+            seen.into_iter().map(|volume| (volume.id.clone(), volume)).collect();
+        let alone = asked.len() == 1;
         let is_news = |id: &&AwsVolumeId| !seen.contains_key(*id) && self.missing.get(*id).is_none_or(|n| *n < ALONE);
-        let newly_missing = batch.asked.iter().filter(is_news).count();
-        let mass = batch.asked.len() >= MASS_ABSENCE_FROM && newly_missing * 10 > batch.asked.len();
+        let newly_missing = asked.iter().filter(is_news).count();
+        let mass = asked.len() >= SAMPLE_FROM && is_mass_absence(newly_missing, asked.len());
         if mass {
             self.mass_absence_at = Some(ended);
         }
-        let mut sightings = Vec::with_capacity(batch.asked.len());
-        for id in batch.asked {
-            if by == AskedBy::Operation {
-                self.asked.remove(&id);
-            }
+        let mut sightings = Vec::with_capacity(asked.len());
+        for id in asked {
             let sight = match seen.remove(&id) {
                 Some(mut volume) => {
                     self.missing.remove(&id);
@@ -392,7 +290,7 @@ impl Syncer {
         if mass {
             // Not this volume is gone, but something is wrong with what was asked: region, account, rights (rule 17).
             if by == AskedBy::Operation {
-                self.want_volume(id.clone(), ended + MASS_ABSENCE_AGAIN);
+                self.want_volume(id, ended + MASS_ABSENCE_AGAIN);
             }
             return None;
         }
@@ -403,19 +301,16 @@ impl Syncer {
         if alone || *times >= ALONE {
             return Some(Sight::Missing);
         }
-        self.want_volume(id.clone(), ended);
+        self.want_volume(id, ended);
         None
     }
 
     /// Whether somebody waited for this read, though it may have been a sweep that asked; the wish is then fulfilled.
     fn waited_for(&mut self, id: &AwsVolumeId, by: AskedBy, began: Monotonic) -> AskedBy {
-        if by == AskedBy::Operation || !self.is_awaited(id) {
+        if by == AskedBy::Operation || !self.due.has(id) {
             return by;
         }
-        if let Some(due) = self.due.get(id).filter(|due| **due <= began).copied() {
-            self.due.remove(id);
-            self.by_time.remove(&(due, id.clone()));
-        }
+        self.due.shown(id, began);
         AskedBy::Operation
     }
 }

@@ -1,27 +1,21 @@
 //! What EC2 says of the machines in doubt: their states at short intervals in one batched call, and their status checks
 //! where the force policy asks for them (rule 18, G1 b and d).
 //!
-//! Flow: the reconciler says which instances a volume has doubts about ([`States::watch`]); [`States::next_call`] makes the
-//! calls as they come due; answers come back through [`States::absorb`], which tells the volumes that have to be looked at
-//! again; the fencing ladder asks for the [`Machine`]. Owns the evidence about machines, nothing else. Must never take
+//! Flow: the reconciler says which instances a volume has doubts about ([`States::watch`]); [`States::next_read`] says
+//! what is due; what was shown goes into [`States::absorb`], which tells the volumes that have to be looked at again; the fencing ladder asks for the [`Machine`]. Owns the evidence about machines, nothing else. Must never take
 //! absence for an end before other instances of the same answer were there, nor when many are absent at once (rule 17).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::controller::command::Ec2Call;
+use super::batch::{Batch, End, FILTER_MAX, NAMED_MAX, Read, is_mass_absence};
 use crate::controller::policy::{Policy, Rule};
 use crate::model::ids::{InstanceId, NodeName, VolumeKey};
-use crate::model::outcome::{Answer, CallResult, CommandId, Ec2Refusal, Outcome, Refusal};
 use crate::model::time::Monotonic;
 use crate::model::volume::{CheckStatus, InstanceReading, InstanceState, InstanceStatusReading};
 
-/// Instances asked for in one call, those that only keep others company among them (EC2's limit of filter values).
-const STATES_MAX: usize = 200;
 /// Instances not in doubt that are asked for beside those that are: where they are absent too, absence proves nothing.
 const COMPANIONS: usize = 5;
-/// Ids in one DescribeInstanceStatus (EC2's documented limit).
-const CHECKS_MAX: usize = 100;
 /// Two reads of a state other than `terminated` prove it when they began this far apart (G1 b).
 const STATE_PROVED_AFTER: Duration = Duration::from_secs(10);
 /// Two reads without the instance prove that it is gone when they began this far apart (G1 b).
@@ -30,8 +24,6 @@ const ABSENCE_PROVED_AFTER: Duration = Duration::from_secs(30);
 const COUNTS_FOR: Duration = Duration::from_secs(30);
 /// Status checks run once a minute: asking more often than this tells nothing new.
 const BETWEEN_CHECKS: Duration = Duration::from_secs(10);
-/// More than this share of the known instances absent at once is no news about any of them (rule 17).
-const MASS_ABSENCE_PERCENT: usize = 10;
 /// An instance known terminated is remembered this long after the last volume had doubts about it: EC2 shows it for about
 /// an hour, and pods may be bound to its node for as long as that.
 const TERMINATED_REMEMBERED: Duration = Duration::from_secs(24 * 3600);
@@ -67,13 +59,9 @@ pub struct States {
     checks_began: Option<Monotonic>,
     /// Of these a status call failed for an unknown id: each is asked alone.
     alone: BTreeSet<InstanceId>,
-    batches: BTreeMap<CommandId, Batch>,
-    continued: Vec<Batch>,
     /// The last companion asked: the next call takes others.
     companion: Option<InstanceId>,
     mass_absence: bool,
-    /// When the newest answer began in which any instance was found.
-    found_at: Option<Monotonic>,
 }
 
 /// One instance in doubt.
@@ -123,24 +111,6 @@ impl<T: PartialEq> Run<T> {
     }
 }
 
-/// One request, over all its pages.
-#[derive(Debug)]
-pub struct Batch {
-    asked: Vec<InstanceId>,
-    seen: Vec<InstanceReading>,
-    began: Option<Monotonic>,
-    next_token: Option<String>,
-}
-
-/// A call to make.
-#[derive(Debug)]
-pub enum StateCall {
-    /// DescribeInstances; the batch is registered by [`States::sent`].
-    States(Ec2Call, Batch),
-    /// DescribeInstanceStatus of these.
-    Checks(Ec2Call, Vec<InstanceId>),
-}
-
 impl States {
     /// What a volume has doubts about: `now_doubted` instead of `before`; with `checks`, also their status checks matter.
     pub fn watch(
@@ -175,7 +145,7 @@ impl States {
 
     /// When the next call is due; `None` while nothing is in doubt.
     pub fn next_due(&self, period: Duration) -> Option<Monotonic> {
-        if !self.continued.is_empty() || !self.round.is_empty() || !self.checks_round.is_empty() {
+        if !self.round.is_empty() || !self.checks_round.is_empty() {
             return Some(Monotonic::ZERO);
         }
         if self.records.is_empty() {
@@ -192,26 +162,18 @@ impl States {
         Some(checks.map_or(states, |checks| checks.min(states)))
     }
 
-    /// The next call that is due, if any. `nodes` are the instances of this cluster: some keep those in doubt company.
-    pub fn next_call(
+    /// The next read that is due, if any. `nodes` are the instances of this cluster: some keep those in doubt company.
+    pub fn next_read(
         &mut self,
         now: Monotonic,
         period: Duration,
         nodes: &BTreeMap<InstanceId, NodeName>,
-    ) -> Option<StateCall> {
-        if let Some(batch) = self.continued.pop() {
-            let (instances, next_token) = (batch.asked.clone(), batch.next_token.clone());
-            return Some(StateCall::States(Ec2Call::DescribeInstances { instances, next_token }, batch));
-        }
+    ) -> Option<Read> {
         self.begin_rounds(now, period);
         if !self.round.is_empty() {
-            let asked = self.take_round(nodes);
-            let call = Ec2Call::DescribeInstances { instances: asked.clone(), next_token: None };
-            return Some(StateCall::States(call, Batch { asked, seen: Vec::new(), began: None, next_token: None }));
+            return Batch::of(self.take_round(nodes)).map(Read::States);
         }
-        let asked = self.take_checks();
-        let call = Ec2Call::DescribeInstanceStatus { instances: asked.clone(), next_token: None };
-        (!asked.is_empty()).then_some(StateCall::Checks(call, asked))
+        Batch::of(self.take_checks()).map(Read::Checks)
     }
 
     fn begin_rounds(&mut self, now: Monotonic, period: Duration) {
@@ -232,12 +194,10 @@ impl States {
     }
 
     fn take_round(&mut self, nodes: &BTreeMap<InstanceId, NodeName>) -> Vec<InstanceId> {
-        let mut asked = Vec::new();
-        while asked.len() < STATES_MAX - COMPANIONS
-            && let Some(instance) = self.round.pop_first()
-        {
-            self.unread.remove(&instance);
-            asked.push(instance);
+        let in_doubt = std::iter::from_fn(|| self.round.pop_first());
+        let mut asked: Vec<InstanceId> = in_doubt.take(FILTER_MAX - COMPANIONS).collect();
+        for instance in &asked {
+            self.unread.remove(instance);
         }
         let after = self.companion.take();
         let later = nodes.keys().filter(|id| after.as_ref().is_none_or(|after| *id > after));
@@ -251,7 +211,7 @@ impl States {
 
     fn take_checks(&mut self) -> Vec<InstanceId> {
         let mut asked = Vec::new();
-        while asked.len() < CHECKS_MAX
+        while asked.len() < NAMED_MAX
             && let Some(instance) = self.checks_round.first()
         {
             let alone = self.alone.contains(instance);
@@ -266,43 +226,23 @@ impl States {
         asked
     }
 
-    /// A batch was sent as this command.
-    pub fn sent(&mut self, id: CommandId, batch: Batch) {
-        self.batches.insert(id, batch);
-    }
-
-    /// The outcome of a page of states: once the batch is complete, the volumes that have to be looked at again. A failed
-    /// page voids its batch. `known`: how many instances this cluster has.
-    pub fn absorb(&mut self, outcome: Outcome, known: usize) -> BTreeSet<VolumeKey> {
-        let Some(mut batch) = self.batches.remove(&outcome.id) else { return BTreeSet::new() };
-        let began = *batch.began.get_or_insert(outcome.began.monotonic);
-        let CallResult::Done(Answer::Instances { instances, next_token }) = outcome.result else {
-            return BTreeSet::new();
-        };
-        batch.seen.extend(instances);
-        if next_token.is_some() {
-            batch.next_token = next_token;
-            self.continued.push(batch);
-            return BTreeSet::new();
-        }
-        self.judge(&batch, began, known)
-    }
-
-    fn judge(&mut self, batch: &Batch, began: Monotonic, known: usize) -> BTreeSet<VolumeKey> {
+    /// Takes in what the instances of one read looked like: the volumes that have to be looked at again. `known`: how many
+    /// instances this cluster has.
+    pub fn absorb(
+        &mut self,
+        asked: &[InstanceId],
+        shown: &[InstanceReading],
+        began: Monotonic,
+        known: usize,
+    ) -> BTreeSet<VolumeKey> {
         let mut news = BTreeSet::new();
-        if !batch.seen.is_empty() {
-            self.found_at = self.found_at.max(Some(began));
-        }
-        let seen: BTreeSet<&InstanceId> = batch.seen.iter().map(|reading| &reading.id).collect();
-        for reading in &batch.seen {
+        for reading in shown {
             news.extend(self.notice(&reading.id, &reading.state, began));
         }
-        let absent: Vec<&InstanceId> = batch.asked.iter().filter(|asked| !seen.contains(asked)).collect();
+        let seen: BTreeSet<&InstanceId> = shown.iter().map(|reading| &reading.id).collect();
+        let absent: Vec<&InstanceId> = asked.iter().filter(|asked| !seen.contains(asked)).collect();
         let earlier = self.records.iter().filter(|(id, record)| record.is_absent() && !absent.contains(id)).count();
-        let all = earlier + absent.len();
-        // One instance that is gone while others answer is news of that instance; many at once are news of the account,
-        // the region or the role that was asked.
-        self.mass_absence = all > 1 && all * 100 > known.max(batch.asked.len()) * MASS_ABSENCE_PERCENT;
+        self.mass_absence = is_mass_absence(earlier + absent.len(), known.max(asked.len()));
         let proves = !self.mass_absence && !seen.is_empty();
         for instance in absent {
             let Some(record) = self.records.get_mut(instance) else { continue };
@@ -333,24 +273,19 @@ impl States {
         if is_new || !goes_on { record.volumes.clone() } else { BTreeSet::new() }
     }
 
-    /// The answer of DescribeInstanceStatus for `asked`. One that is left out is not running: its state tells.
-    pub fn absorb_checks(&mut self, asked: &[InstanceId], outcome: &Outcome) -> BTreeSet<VolumeKey> {
-        let began = outcome.began.monotonic;
-        match &outcome.result {
-            CallResult::Done(Answer::InstanceStatuses { statuses, .. }) => {
-                for instance in asked {
-                    self.alone.remove(instance);
-                }
-                statuses.iter().flat_map(|status| self.notice_checks(status, began)).collect()
-            }
-            CallResult::Refused(Refusal::Ec2 { meaning: Ec2Refusal::InstanceNotFound, .. }) if asked.len() > 1 => {
-                // One unknown id fails the call: each is asked alone until it was answered.
-                self.alone.extend(asked.iter().cloned());
-                self.checks_round.extend(asked.iter().cloned());
-                BTreeSet::new()
-            }
-            _ => BTreeSet::new(),
+    /// Takes in what status checks were shown. An instance that is left out is not running: its state tells.
+    pub fn absorb_checks(&mut self, end: End<InstanceStatusReading>) -> BTreeSet<VolumeKey> {
+        if end.is_spoilt_by_one() {
+            // Each is asked alone until it was answered.
+            self.alone.extend(end.asked.iter().cloned());
+            self.checks_round.extend(end.asked);
+            return BTreeSet::new();
         }
+        let Ok(statuses) = end.shown else { return BTreeSet::new() };
+        for instance in &end.asked {
+            self.alone.remove(instance);
+        }
+        statuses.iter().flat_map(|status| self.notice_checks(status, end.began)).collect()
     }
 
     fn notice_checks(&mut self, status: &InstanceStatusReading, began: Monotonic) -> BTreeSet<VolumeKey> {
@@ -403,11 +338,6 @@ impl States {
         self.mass_absence
     }
 
-    /// When the newest answer began in which any instance was found.
-    pub fn found_at(&self) -> Option<Monotonic> {
-        self.found_at
-    }
-
     fn forget_terminated(&mut self, now: Monotonic) {
         let in_doubt = &self.records;
         self.terminated
@@ -425,7 +355,7 @@ impl Record {
 mod tests {
     use super::*;
     use crate::model::ids::{AwsVolumeId, InstanceType, Zone};
-    use crate::model::time::Now;
+    use crate::model::outcome::{CallResult, Ec2Refusal, Refusal};
 
     const PERIOD: Duration = Duration::from_secs(5);
 
@@ -461,16 +391,16 @@ mod tests {
         nodes: &BTreeMap<InstanceId, NodeName>,
         answer: impl Fn(&InstanceId) -> Option<InstanceState>,
     ) -> Vec<InstanceId> {
-        let Some(StateCall::States(_, batch)) = states.next_call(at(seconds), PERIOD, nodes) else {
-            panic!("no round is due");
-        };
-        let asked = batch.asked.clone();
-        let instances = asked.iter().filter_map(|id| Some(reading(id, answer(id)?))).collect();
-        let began = Now { monotonic: at(seconds), ..Now::default() };
-        let result = CallResult::Done(Answer::Instances { instances, next_token: None });
-        states.sent(CommandId(seconds), batch);
-        states.absorb(Outcome { id: CommandId(seconds), began, ended: began, result }, nodes.len());
+        let Some(Read::States(batch)) = states.next_read(at(seconds), PERIOD, nodes) else { panic!("no round is due") };
+        let asked = batch.asked;
+        let shown: Vec<_> = asked.iter().filter_map(|id| Some(reading(id, answer(id)?))).collect();
+        states.absorb(&asked, &shown, at(seconds), nodes.len());
         asked
+    }
+
+    fn checks_asked(states: &mut States) -> Vec<InstanceId> {
+        let Some(Read::Checks(batch)) = states.next_read(at(0), PERIOD, &nodes(9)) else { panic!("no checks are due") };
+        batch.asked
     }
 
     fn machine(states: &States, instance: usize, seconds: u64) -> Machine {
@@ -546,17 +476,13 @@ mod tests {
     fn one_unknown_id_makes_each_be_asked_alone() {
         let mut states = doubting([1, 2]);
         round(&mut states, 0, &nodes(9), |_| Some(InstanceState::Running));
-        let Some(StateCall::Checks(_, asked)) = states.next_call(at(0), PERIOD, &nodes(9)) else { panic!("no checks") };
+        let asked = checks_asked(&mut states);
         assert_eq!(asked, [id(1), id(2)]);
-        let now = Now { monotonic: at(0), ..Now::default() };
-        let refused = Refusal::Ec2 {
-            meaning: Ec2Refusal::InstanceNotFound,
-            code: "InvalidInstanceID.NotFound".into(),
-            message: "".into(),
-        };
-        let outcome = |result| Outcome { id: CommandId(1), began: now, ended: now, result };
-        states.absorb_checks(&asked, &outcome(CallResult::Refused(refused)));
-        let Some(StateCall::Checks(_, alone)) = states.next_call(at(0), PERIOD, &nodes(9)) else { panic!("no checks") };
+        let meaning = Ec2Refusal::InstanceNotFound;
+        let refused = Refusal::Ec2 { meaning, code: "InvalidInstanceID.NotFound".into(), message: "".into() };
+        let end = |asked, shown| End { asked, began: at(0), ended: at(0), shown };
+        states.absorb_checks(end(asked, Err(CallResult::Refused(refused))));
+        let alone = checks_asked(&mut states);
         assert_eq!(alone, [id(1)]);
         let ok = InstanceStatusReading {
             id: id(1),
@@ -564,8 +490,7 @@ mod tests {
             system: CheckStatus::Ok,
             instance: CheckStatus::Ok,
         };
-        let answer = Answer::InstanceStatuses { statuses: vec![ok], next_token: None };
-        states.absorb_checks(&alone, &outcome(CallResult::Done(answer)));
+        states.absorb_checks(end(alone, Ok(vec![ok])));
         assert_eq!((machine(&states, 1, 0), machine(&states, 2, 0)), (Machine::Running, Machine::Unknown));
     }
 }

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::time::Duration;
 
-use super::BATCH_MAX;
+use super::batch::FILTER_MAX;
 use crate::model::ids::{AwsVolumeId, NodeName};
 use crate::model::time::Monotonic;
 
@@ -78,7 +78,7 @@ struct Retry {
 /// The volumes of one request.
 #[derive(Debug)]
 pub struct SweepBatch {
-    /// At most [`BATCH_MAX`], sorted.
+    /// At most [`FILTER_MAX`], sorted.
     pub volumes: Vec<AwsVolumeId>,
     /// How often it failed already.
     pub failures: u32,
@@ -191,7 +191,7 @@ impl Sweep {
         }
         let unread = match self.unread.len() {
             0 => None,
-            few if few < BATCH_MAX => Some(self.unread_since + UNREAD_GATHER),
+            few if few < FILTER_MAX => Some(self.unread_since + UNREAD_GATHER),
             _ => Some(Monotonic::ZERO),
         };
         let attached = self.attached.next_due(self.period, share);
@@ -216,10 +216,10 @@ impl Sweep {
                 return Some(SweepBatch { volumes, failures: retry.failures });
             }
         }
-        let gathered = self.unread.len() >= BATCH_MAX || now >= self.unread_since + UNREAD_GATHER;
+        let gathered = self.unread.len() >= FILTER_MAX || now >= self.unread_since + UNREAD_GATHER;
         let is_due = |due: Option<Monotonic>| due.is_some_and(|due| due <= now);
         let members = if !self.unread.is_empty() && gathered {
-            self.take_unread()
+            std::iter::from_fn(|| self.unread.pop_first()).take(FILTER_MAX).collect()
         } else if is_due(self.attached.next_due(self.period, share)) {
             self.attached.take(now)
         } else if is_due(self.loose.next_due(self.period * LOOSE_STRETCH, share)) {
@@ -230,16 +230,6 @@ impl Sweep {
         let mut volumes: Vec<_> = members.into_iter().map(|(_, id)| id).collect();
         volumes.sort();
         (!volumes.is_empty()).then_some(SweepBatch { volumes, failures: 0 })
-    }
-
-    fn take_unread(&mut self) -> Vec<Member> {
-        let mut taken = Vec::with_capacity(BATCH_MAX.min(self.unread.len()));
-        while taken.len() < BATCH_MAX
-            && let Some(member) = self.unread.pop_first()
-        {
-            taken.push(member);
-        }
-        taken
     }
 
     /// A batch was answered, all its pages.
@@ -288,7 +278,7 @@ impl Rota {
     }
 
     fn next_due(&self, period: Duration, share: f64) -> Option<Monotonic> {
-        let batches = u32::try_from(self.members.len().div_ceil(BATCH_MAX)).unwrap_or(u32::MAX);
+        let batches = u32::try_from(self.members.len().div_ceil(FILTER_MAX)).unwrap_or(u32::MAX);
         let interval = (batches > 0).then(|| (period / batches).div_f64(share.max(0.01)))?;
         Some(self.last_sent + interval)
     }
@@ -300,8 +290,8 @@ impl Rota {
             self.round_began = Some(now);
         }
         let after = self.cursor.take().map_or(Bound::Unbounded, Bound::Excluded);
-        let taken: Vec<Member> = self.members.range((after, Bound::Unbounded)).take(BATCH_MAX).cloned().collect();
-        if taken.len() == BATCH_MAX && taken.last() != self.members.last() {
+        let taken: Vec<Member> = self.members.range((after, Bound::Unbounded)).take(FILTER_MAX).cloned().collect();
+        if taken.len() == FILTER_MAX && taken.last() != self.members.last() {
             self.cursor = taken.last().cloned();
         }
         self.last_sent = now;
