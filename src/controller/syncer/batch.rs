@@ -170,6 +170,7 @@ macro_rules! paged {
 
 paged!(VolumeReading of AwsVolumeId: DescribeVolumes { volumes } shows Volumes { volumes });
 paged!(InstanceReading of InstanceId: DescribeInstances { instances } shows Instances { instances });
+paged!(InstanceStatusReading of InstanceId: DescribeInstanceStatus { instances } shows InstanceStatuses { statuses });
 paged!(VolumeStatusReading of AwsVolumeId: DescribeVolumeStatus { volumes } shows VolumeStatuses { statuses });
 
 impl Reading for InstanceTypeReading {
@@ -182,21 +183,6 @@ impl Reading for InstanceTypeReading {
     fn page(result: CallResult) -> Result<Page<Self>, CallResult> {
         match result {
             CallResult::Done(Answer::InstanceTypes(types)) => Ok((types, None)),
-            other => Err(other),
-        }
-    }
-}
-
-impl Reading for InstanceStatusReading {
-    type Id = InstanceId;
-
-    fn call(instances: Vec<InstanceId>, next_token: Option<String>) -> Ec2Call {
-        Ec2Call::DescribeInstanceStatus { instances, next_token }
-    }
-
-    fn page(result: CallResult) -> Result<Page<Self>, CallResult> {
-        match result {
-            CallResult::Done(Answer::InstanceStatuses { statuses, .. }) => Ok((statuses, None)),
             other => Err(other),
         }
     }
@@ -247,6 +233,14 @@ mod tests {
         let end = batch.absorb(outcome(8, page(2, None))).unwrap();
         assert_eq!((end.asked, end.began, end.ended), (vec![id(1), id(2)], at(5), at(9)));
         assert_eq!(end.shown, Ok(vec![status(1), status(2)]));
+    }
+
+    #[test]
+    fn every_page_of_the_status_checks_is_asked_for() {
+        let batch = Batch::of(vec![InstanceId::parse("i-01").unwrap()]).unwrap();
+        let page = Answer::InstanceStatuses { statuses: Vec::new(), next_token: Some("more".to_owned()) };
+        let batch: Batch<InstanceStatusReading> = batch.absorb(outcome(0, CallResult::Done(page))).unwrap_err();
+        assert!(matches!(batch.call(), Ec2Call::DescribeInstanceStatus { next_token: Some(_), .. }));
     }
 
     #[test]
