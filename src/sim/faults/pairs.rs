@@ -48,7 +48,8 @@ pub fn meets_others(fault: &Fault) -> bool {
         | Fault::HideInstance(..)
         | Fault::FlickerInstance(..)
         | Fault::OtherRegion(_)
-        | Fault::Ec2Outage(_) => false,
+        | Fault::Ec2Outage(_)
+        | Fault::FailPages(..) => false,
         // What the worlds themselves are made of, and what people seldom do.
         Fault::DeletePersistentVolume(_)
         | Fault::DeleteClaim(_)
@@ -61,8 +62,7 @@ pub fn meets_others(fault: &Fault) -> bool {
         | Fault::ScaleWorkload(..)
         | Fault::Drain(_)
         | Fault::Uncordon(_)
-        | Fault::FailPod(_)
-        | Fault::FailPages(..) => false,
+        | Fault::FailPod(_) => false,
     }
 }
 
