@@ -35,7 +35,7 @@ mod volume_guard;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::ids::VolumeKey;
+use crate::model::ids::{NodeName, VolumeKey};
 use crate::model::time::{Monotonic, Now};
 use actual::volume::Volume;
 use backoff::Backoff;
@@ -279,6 +279,11 @@ impl Controller {
         if let Some(read) = read {
             ctx.outbox.push_read(class, ctx.term(), Call::Ec2(read.call()), Pending::Read(read));
         }
+    }
+
+    /// How long ago each attached volume was read, by node. Changes nothing.
+    pub fn freshness(&self, now: Now) -> BTreeMap<NodeName, explain::Freshness> {
+        explain::freshness(&self.store, now)
     }
 
     /// Everything that waits, and why.

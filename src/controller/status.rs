@@ -31,6 +31,8 @@ pub struct Status {
     /// How long ago the attached volume was read whose last read is the oldest; one that was not read since the lease was
     /// got counts from there. `None` while nothing is attached.
     pub sweep_age: Option<Duration>,
+    /// How long ago what is attached was read.
+    pub read_ages: ReadAges,
     /// How long the last whole sweep over the attachments took: longer than the sweep period when EC2 throttles.
     pub sweep_duration: Option<Duration>,
     /// So many instances or volumes are absent from EC2's answers at once that no absence counts: the wrong region, account or role
@@ -47,6 +49,41 @@ pub struct VolumeCounts {
     pub desired: u64,
     /// In the actual state of world: the volume is, or may be, attached to the node.
     pub actual: u64,
+}
+
+/// How long ago what is attached was read from EC2.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReadAges {
+    /// Attached volumes, once for each node.
+    pub volumes: Ages,
+    /// Nodes with attached volumes, each by the volume whose last read is the oldest.
+    pub nodes: Ages,
+}
+
+/// How many are how old: a count for each bound, and all of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ages {
+    within: [u64; Ages::BOUNDS_SECS.len()],
+    all: u64,
+}
+
+impl Ages {
+    /// In seconds. A sweep takes a minute unless it is stretched.
+    pub const BOUNDS_SECS: [u64; 6] = [15, 30, 60, 90, 180, 600];
+
+    /// One that is so old.
+    pub fn count(&mut self, age: Duration) {
+        for (bound, count) in Self::BOUNDS_SECS.into_iter().zip(&mut self.within) {
+            *count += u64::from(age <= Duration::from_secs(bound));
+        }
+        self.all += 1;
+    }
+
+    /// Each bound in seconds with how many are not older; last those of any age (`None`).
+    pub fn cumulated(&self) -> impl Iterator<Item = (Option<u64>, u64)> {
+        let within = Self::BOUNDS_SECS.into_iter().map(Some).zip(self.within);
+        within.chain([(None, self.all)])
+    }
 }
 
 /// Which way an operation goes.

@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::actual::slot::Slot;
-use super::actual::volume::{Reported, Volume};
+use super::actual::volume::Reported;
 use super::budget::BucketKind;
 use super::command::BudgetClass;
+use super::explain;
 use super::status::{BudgetLevel, Direction, Pending, Status, VolumeCounts};
 use super::store::Store;
 use crate::model::ids::{DriverName, NodeName, VolumeKey};
@@ -44,11 +45,8 @@ pub fn survey(store: &Store, now: Now) -> Status {
         let wanting = wanting_nodes(store, key);
         status.foreign_attachments +=
             volume.foreign.values().filter(|reported| **reported == Reported::Yes).count() as u64;
-        if key.driver.is_ebs() && volume.slots.values().any(|slot| slot.confirmed.is_some() || says_attached(slot)) {
-            status.sweep_age = status.sweep_age.max(read_age(store, volume, now));
-        }
         for (node, slot) in &volume.slots {
-            if slot.confirmed.is_some() || says_attached(slot) {
+            if explain::is_attached(slot) {
                 status.volumes.entry(key.driver.clone()).or_default().actual += 1;
             }
             if slot.object.is_some() && !wanting.contains_key(node) {
@@ -56,13 +54,20 @@ pub fn survey(store: &Store, now: Now) -> Status {
             }
         }
     }
+    count_reads(store, now, &mut status);
     status
 }
 
-/// How long ago the volume was read; `None` without a lease.
-fn read_age(store: &Store, volume: &Volume, now: Now) -> Option<Duration> {
-    let since = store.ctx.leading_since?.monotonic;
-    Some(now.monotonic.saturating_since(volume.readings.last_read().map_or(since, |read| read.max(since))))
+/// How long ago what is attached was read, by volume and by node.
+fn count_reads(store: &Store, now: Now, status: &mut Status) {
+    let mut nodes: BTreeMap<&NodeName, Duration> = BTreeMap::new();
+    for (_, node, age) in explain::reads(store, now) {
+        status.sweep_age = status.sweep_age.max(Some(age));
+        status.read_ages.volumes.count(age);
+        let oldest = nodes.entry(node).or_default();
+        *oldest = age.max(*oldest);
+    }
+    nodes.into_values().for_each(|oldest| status.read_ages.nodes.count(oldest));
 }
 
 /// The nodes that want the volume, each with the time its first pod was bound.

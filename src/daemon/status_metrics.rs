@@ -11,7 +11,7 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
 use crate::controller::budget::BucketKind;
-use crate::controller::status::{BudgetLevel, Direction, Disagreement, ForcedReason, Pending, Status};
+use crate::controller::status::{Ages, BudgetLevel, Direction, Disagreement, ForcedReason, Pending, Status};
 
 /// Shows the last answer of the core.
 #[derive(Clone, Debug, Default)]
@@ -123,13 +123,25 @@ fn metrics_of(status: &Status) -> [Metric; 10] {
 }
 
 /// How fresh EC2's answers are, and what they taught.
-fn reads_of(status: &Status) -> [Metric; 4] {
+fn reads_of(status: &Status) -> [Metric; 6] {
     [
         (
             "attachd_sweep_age_seconds",
             "How long ago the attached volume was read from EC2 whose last read is the oldest",
             MetricType::Gauge,
             seconds(status.sweep_age),
+        ),
+        (
+            "attachd_volumes_by_read_age",
+            "Attached volumes that were read from EC2 not longer ago than so many seconds",
+            MetricType::Gauge,
+            ages(&status.read_ages.volumes),
+        ),
+        (
+            "attachd_nodes_by_read_age",
+            "Nodes of which every attached volume was read from EC2 not longer ago than so many seconds",
+            MetricType::Gauge,
+            ages(&status.read_ages.nodes),
         ),
         (
             "attachd_sweep_duration_seconds",
@@ -150,6 +162,12 @@ fn reads_of(status: &Status) -> [Metric; 4] {
             vec![(Vec::new(), status.foreign_attachments as f64)],
         ),
     ]
+}
+
+/// Cumulated, with the label of a histogram's buckets.
+fn ages(ages: &Ages) -> Lines {
+    let bound = |bound: Option<u64>| bound.map_or_else(|| "+Inf".to_owned(), |secs| secs.to_string());
+    ages.cumulated().map(|(secs, count)| (vec![("le", bound(secs))], count as f64)).collect()
 }
 
 fn total_volumes(status: &Status) -> Lines {
@@ -222,7 +240,7 @@ mod tests {
     use prometheus_client::registry::Registry;
 
     use super::*;
-    use crate::controller::status::VolumeCounts;
+    use crate::controller::status::{ReadAges, VolumeCounts};
     use crate::model::ids::DriverName;
 
     fn lines(answer: Option<Status>) -> Vec<String> {
@@ -254,6 +272,22 @@ mod tests {
                 "attachd_mass_absence 0.0",
                 "# TYPE attachd_unresolved_pods gauge",
                 "attachd_unresolved_pods 0.0",
+                "# TYPE attachd_volumes_by_read_age gauge",
+                r#"attachd_volumes_by_read_age{le="15"} 0.0"#,
+                r#"attachd_volumes_by_read_age{le="30"} 0.0"#,
+                r#"attachd_volumes_by_read_age{le="60"} 0.0"#,
+                r#"attachd_volumes_by_read_age{le="90"} 0.0"#,
+                r#"attachd_volumes_by_read_age{le="180"} 0.0"#,
+                r#"attachd_volumes_by_read_age{le="600"} 0.0"#,
+                r#"attachd_volumes_by_read_age{le="+Inf"} 0.0"#,
+                "# TYPE attachd_nodes_by_read_age gauge",
+                r#"attachd_nodes_by_read_age{le="15"} 0.0"#,
+                r#"attachd_nodes_by_read_age{le="30"} 0.0"#,
+                r#"attachd_nodes_by_read_age{le="60"} 0.0"#,
+                r#"attachd_nodes_by_read_age{le="90"} 0.0"#,
+                r#"attachd_nodes_by_read_age{le="180"} 0.0"#,
+                r#"attachd_nodes_by_read_age{le="600"} 0.0"#,
+                r#"attachd_nodes_by_read_age{le="+Inf"} 0.0"#,
                 "# TYPE attachd_disagreements_total counter",
                 r#"attachd_disagreements_total{kind="silent_detach"} 0.0"#,
                 r#"attachd_disagreements_total{kind="foreign_attachment"} 0.0"#,
@@ -266,11 +300,17 @@ mod tests {
     #[test]
     fn what_waits_is_shown_with_its_age_and_reason() {
         let oldest = Duration::from_secs(60);
+        let mut read_ages = ReadAges::default();
+        for millis in [20_000, 60_000, 61_500] {
+            read_ages.volumes.count(Duration::from_millis(millis));
+        }
+        read_ages.nodes.count(Duration::from_secs(1_000));
         let status = Status {
             pending: [(Direction::Detach, Pending { count: 3, oldest })].into(),
             blocked: [((Direction::Detach, "InUse"), 2)].into(),
             budgets: [(BucketKind::Mutating, BudgetLevel { tokens: 7.5, per_second: 2.5 })].into(),
             sweep_age: Some(Duration::from_millis(61_500)),
+            read_ages,
             sweep_duration: Some(oldest),
             ..Status::default()
         };
@@ -280,6 +320,11 @@ mod tests {
             r#"attachd_oldest_pending_operation_age_seconds{operation="detach"} 60.0"#,
             r#"attachd_blocked_operations{operation="detach",reason="InUse"} 2.0"#,
             "attachd_sweep_age_seconds 61.5",
+            r#"attachd_volumes_by_read_age{le="15"} 0.0"#,
+            r#"attachd_volumes_by_read_age{le="60"} 2.0"#,
+            r#"attachd_volumes_by_read_age{le="90"} 3.0"#,
+            r#"attachd_nodes_by_read_age{le="600"} 0.0"#,
+            r#"attachd_nodes_by_read_age{le="+Inf"} 1.0"#,
             "attachd_sweep_duration_seconds 60.0",
             r#"attachd_budget_tokens{bucket="ec2_mutating"} 7.5"#,
             r#"attachd_budget_tokens_per_second{bucket="ec2_mutating"} 2.5"#,

@@ -1,11 +1,13 @@
 //! Cases OOB, SCALE and LIMIT that take a sweep: what happens in EC2 while nobody asks.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use attachd::controller::command::{BudgetClass, Call, Ec2Call};
 use attachd::controller::event::Role;
 use attachd::controller::policy::{Policy, Settings, UnknownAttachments};
 use attachd::controller::status::Disagreement;
+use attachd::model::ids::{NodeName, VolumeKey};
 use attachd::model::outcome::{Answer, CallResult};
 
 use super::desk::{Desk, Reply, s};
@@ -177,6 +179,27 @@ fn scale_01_volumes_at_rest_cost_one_call_for_two_hundred_of_them_a_minute() {
     assert_eq!(sweeps(&desk)[swept..], [50; 10]);
     let age = desk.core.status(desk.now).sweep_age.unwrap();
     assert!(age <= s(61), "{age:?}");
+}
+
+#[test]
+fn how_fresh_each_volume_and_each_node_is_can_be_told() {
+    let mut desk = at_rest();
+    desk.add_volume("v2");
+    desk.use_volume("b", "n2", "v2");
+    let nodes = desk.core.freshness(desk.now);
+    let age = |node: &str, v: &str| nodes[&NodeName::new(node)].volumes[&VolumeKey::ebs(&volume(v))];
+    let (old, fresh) = (age("n1", "v1"), age("n2", "v2"));
+    assert!(fresh < old && fresh <= s(15) && old <= s(61), "{nodes:?}");
+    assert_eq!(nodes[&NodeName::new("n2")].oldest(), fresh);
+    let status = desk.core.status(desk.now);
+    assert_eq!(status.sweep_age, Some(old));
+    for ages in [&status.read_ages.volumes, &status.read_ages.nodes] {
+        let within: BTreeMap<Option<u64>, u64> = ages.cumulated().collect();
+        assert_eq!((within[&Some(15)], within[&Some(90)], within[&None]), (1, 2, 2), "{ages:?}");
+    }
+    desk.run(s(90));
+    let nodes = desk.core.freshness(desk.now);
+    assert!(nodes.len() == 2 && nodes.values().all(|node| node.oldest() <= s(61)), "the sweep read both: {nodes:?}");
 }
 
 #[test]
