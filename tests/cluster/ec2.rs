@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use attachd::model::device::DeviceName;
 use attachd::model::ids::{AwsVolumeId, InstanceId, InstanceType, Zone};
 use attachd::model::time::{Monotonic, Now};
 use attachd::model::volume::{AttachmentState, CheckStatus, InstanceState};
 use attachd::sandbox::{Sandbox, SandboxOptions};
-use attachd::sim::ec2::{Attachment, CallCounts, Ec2Action, Ec2Options, EndCause, Throttling};
+use attachd::sim::ec2::{Attachment, CallCounts, Caller, Ec2Action, Ec2Options, EndCause, Throttling};
 
 use crate::local_ec2::{JSON, request};
 
@@ -96,6 +97,13 @@ impl Ec2 {
     /// Adds an available volume.
     pub(crate) fn add_volume(&self, id: &AwsVolumeId, zone: &str) {
         self.sandbox.with_model(|model, now| model.add_available_volume(now, id.clone(), Zone::new(zone), false));
+    }
+
+    /// Adds an attachment that has been there for long.
+    pub(crate) fn add_attached(&self, instance: &InstanceId, volume: &AwsVolumeId, device: &DeviceName) {
+        let attached =
+            self.sandbox.with_model(|model, now| model.add_attached(now, &Caller::Unnamed, volume, instance, device));
+        attached.unwrap_or_else(|error| panic!("attach {volume} to {instance}: {error:?}"));
     }
 
     /// A guest opens or closes the volume's device.

@@ -19,13 +19,14 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
-use attachd::model::ids::{AwsVolumeId, EBS_DRIVER, InstanceId, NodeName};
+use attachd::model::ids::{AwsVolumeId, DriverName, EBS_DRIVER, InstanceId, NodeName};
 use attachd::model::node::MANAGED_ANNOTATION;
 
 use crate::apiserver::{ApiServer, User, free_port};
 use crate::ec2::{Ec2, Pace};
 use crate::kubelet::{Kubelets, Leases, Machine};
 use crate::leash::Leash;
+use crate::past::Past;
 
 /// The namespace of pods and claims.
 pub(crate) const NAMESPACE: &str = "work";
@@ -33,7 +34,10 @@ pub(crate) const ZONE: &str = "us-east-1a";
 /// Takes 31 volumes beside its root.
 pub(crate) const INSTANCE_TYPE: &str = "m7i.large";
 /// Requests in flight while objects are made: the server is one process on the same machine.
-const AT_ONCE: usize = 16;
+pub(crate) const AT_ONCE: usize = 16;
+
+/// A start that takes longer is none: it lists everything there is.
+const READY_WITHIN: Duration = Duration::from_secs(300);
 
 /// How large a cluster, how fast its EC2, and what runs beside it.
 #[derive(Clone, Copy, Debug)]
@@ -48,17 +52,25 @@ pub(crate) struct Size {
     pub(crate) company: Company,
     /// Whether the kubelets renew Leases.
     pub(crate) leases: Leases,
+    /// So many of the volumes were attached by an earlier attachd, spread over the nodes.
+    pub(crate) attached: usize,
+    /// So many of the nodes have a kubelet, at most.
+    pub(crate) kubelets: usize,
 }
 
 impl Size {
     /// A cluster that has the machine to itself.
     pub(crate) const fn alone(nodes: usize, volumes: usize, pace: Pace) -> Self {
-        Self { nodes, volumes, pace, company: Company::Alone, leases: Leases::None }
+        Self::of(nodes, volumes, pace, Company::Alone)
     }
 
     /// A small cluster beside others.
     pub(crate) const fn with_others(nodes: usize, volumes: usize, pace: Pace) -> Self {
-        Self { nodes, volumes, pace, company: Company::Others, leases: Leases::None }
+        Self::of(nodes, volumes, pace, Company::Others)
+    }
+
+    const fn of(nodes: usize, volumes: usize, pace: Pace, company: Company) -> Self {
+        Self { nodes, volumes, pace, company, leases: Leases::None, attached: 0, kubelets: usize::MAX }
     }
 }
 
@@ -133,12 +145,16 @@ impl Cluster {
         create_cluster_objects(&client).await;
         let nodes = stream::iter(&machines).map(|machine| create_node(&client, machine));
         nodes.buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
-        let claims = stream::iter(volumes.iter().enumerate()).map(|(n, volume)| create_claim(&client, n, volume));
+        let claims = stream::iter(volumes.iter().enumerate())
+            .map(|(n, volume)| create_claim(&client, n, volume, n < size.attached));
         claims.buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
+        let past = Past { server: &server, client: &client, ec2: &ec2, machines: &machines };
+        past.attach(&volumes[..size.attached]).await;
 
         let claims: BTreeMap<_, _> =
             volumes.iter().enumerate().map(|(n, volume)| (claim_name(n), volume.clone())).collect();
-        let kubelets = Kubelets::start(&client, &machines, &Arc::new(claims), &ec2, size.leases);
+        let busy = &machines[..size.kubelets.min(machines.len())];
+        let kubelets = Kubelets::start(&client, busy, &Arc::new(claims), &ec2, size.leases);
         Self {
             attachd: None,
             attachd_port: 0,
@@ -177,7 +193,7 @@ impl Cluster {
         let log = directory.join(format!("attachd-{port}.log"));
         let attachd = tokio::task::spawn_blocking(move || {
             let mut attachd = Leash::start("attachd", &command, log);
-            attachd.wait_until(Duration::from_secs(60), "/readyz is ok", || is_ready(port));
+            attachd.wait_until(READY_WITHIN, "/readyz is ok", || is_ready(port));
             attachd
         });
         self.attachd = Some(attachd.await.expect("start attachd"));
@@ -192,6 +208,13 @@ impl Cluster {
     /// Whether attachd says that it is ready.
     pub(crate) fn attachd_is_ready(&self) -> bool {
         is_ready(self.attachd_port)
+    }
+
+    /// What attachd has in memory, in bytes, as it tells itself.
+    pub(crate) fn resident_memory(&self) -> f64 {
+        let metrics = ask(self.attachd_port, "/metrics").expect("attachd's metrics");
+        let value = metrics.lines().find_map(|line| line.strip_prefix("process_resident_memory_bytes "));
+        value.and_then(|value| value.parse().ok()).expect("a number")
     }
 
     /// attachd dies (KILL) and is gone when this returns.
@@ -227,13 +250,20 @@ impl Cluster {
 
     /// Makes a pod that wants volume `n`, bound to a node.
     pub(crate) async fn create_pod(&self, name: &str, n: usize, node: usize) -> Pod {
+        self.create_pod_of(name, &[n], node).await
+    }
+
+    /// Makes a pod that wants several volumes, bound to a node.
+    pub(crate) async fn create_pod_of(&self, name: &str, volumes: &[usize], node: usize) -> Pod {
+        let volume =
+            |n: &usize| json!({"name": format!("data-{n}"), "persistentVolumeClaim": {"claimName": claim_name(*n)}});
         let object = json!({
             "metadata": {"name": name},
             "spec": {
                 "nodeName": self.machines[node].node.as_str(),
                 "terminationGracePeriodSeconds": 1,
                 "containers": [{"name": "main", "image": "none"}],
-                "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": claim_name(n)}}],
+                "volumes": volumes.iter().map(volume).collect::<Vec<_>>(),
             },
         });
         create(&namespaced(&self.client), object).await
@@ -299,16 +329,18 @@ impl Cluster {
     }
 }
 
-/// Whether attachd says so. Plain HTTP over a socket: one line is all there is to read.
+/// Whether attachd says so.
 fn is_ready(port: u16) -> bool {
-    let ask = || {
-        let mut socket = TcpStream::connect(("127.0.0.1", port))?;
-        socket.write_all(b"GET /readyz HTTP/1.1\r\nHost: attachd\r\nConnection: close\r\n\r\n")?;
-        let mut answer = String::new();
-        socket.read_to_string(&mut answer)?;
-        Ok::<_, std::io::Error>(answer)
-    };
-    ask().is_ok_and(|answer| answer.starts_with("HTTP/1.1 200 "))
+    ask(port, "/readyz").is_ok_and(|answer| answer.starts_with("HTTP/1.1 200 "))
+}
+
+/// What attachd answers. Plain HTTP over a socket: one line is all there is to read.
+fn ask(port: u16, path: &str) -> std::io::Result<String> {
+    let mut socket = TcpStream::connect(("127.0.0.1", port))?;
+    write!(socket, "GET {path} HTTP/1.1\r\nHost: attachd\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer)?;
+    Ok(answer)
 }
 
 /// The name of the claim of volume `n`.
@@ -377,7 +409,12 @@ async fn create_node(client: &Client, machine: &Machine) {
 }
 
 /// Makes claim and PersistentVolume of volume `n`, bound to one another as the volume binder does.
-async fn create_claim(client: &Client, n: usize, volume: &AwsVolumeId) {
+async fn create_claim(client: &Client, n: usize, volume: &AwsVolumeId, attached: bool) {
+    // As they are when csi-provisioner made them and something was attached already.
+    let finalizers: &[String] = if attached { &[DriverName::ebs().attacher_finalizer()] } else { &[] };
+    let affinity = json!({"required": {"nodeSelectorTerms": [{"matchExpressions": [
+        {"key": "topology.kubernetes.io/zone", "operator": "In", "values": [ZONE]}
+    ]}]}});
     let claims: Api<PersistentVolumeClaim> = namespaced(client);
     let size = json!({"storage": "1Gi"});
     let claim = json!({
@@ -389,8 +426,9 @@ async fn create_claim(client: &Client, n: usize, volume: &AwsVolumeId) {
     });
     let claim = create(&claims, claim).await;
     let persistent_volume = json!({
-        "metadata": {"name": persistent_volume_name(n)},
+        "metadata": {"name": persistent_volume_name(n), "finalizers": finalizers},
         "spec": {
+            "nodeAffinity": attached.then_some(affinity),
             "accessModes": ["ReadWriteOnce"], "capacity": size, "storageClassName": "",
             "persistentVolumeReclaimPolicy": "Retain",
             "csi": {"driver": EBS_DRIVER, "volumeHandle": volume.as_str(), "fsType": "ext4"},
