@@ -33,6 +33,7 @@ use crate::controller::status::Disagreement;
 use crate::controller::syncer::instances::Readiness;
 use crate::model::device::DeviceName;
 use crate::model::ids::{AttachmentKey, AwsVolumeId, InstanceId, VolumeKey};
+use crate::model::time::Monotonic;
 use crate::model::volume::{AttachmentState, VolumeState};
 
 /// A read older than this is taken again before a VolumeAttachment is made.
@@ -132,14 +133,7 @@ fn make(slot: &mut Slot, work: &mut Work<'_>, source: &NewSource, instance: &Ins
         holders::poll_until_free(work);
         return slot.block(reason, now);
     }
-    let cards = match work.ctx.syncer.instances.ready(instance, now) {
-        Readiness::Ready(cards) => cards,
-        Readiness::Asked => return slot.block(BlockedReason::InstanceNotVisible, now),
-        Readiness::NotVisible(again) => {
-            work.ctx.wake_volume(work.key, again, "instance not visible");
-            return slot.block(BlockedReason::InstanceNotVisible, now);
-        }
-    };
+    let Some(cards) = cards_of(slot, work, instance) else { return };
     if let Err(reason) = zones_agree(work, instance) {
         return slot.block(reason, now);
     }
@@ -327,10 +321,9 @@ fn send(slot: &mut Slot, work: &mut Work<'_>, instance: &InstanceId, source: &Ne
         return;
     }
     if was_mounted_under_its_name(slot, work) {
-        if let Some(until) = work.inherited_wait(slot) {
-            // A call of the earlier leader may yet attach it under the name that is recorded.
-            work.ctx.wake_volume(work.key, until, "inherited calls dead");
-            return slot.block(BlockedReason::InheritedCalls, now.monotonic);
+        // A call of the earlier leader may yet attach it under the name that is recorded.
+        if work.waits_for_inherited_calls(slot) {
+            return;
         }
         block_name(slot, work);
         slot.needs_name = true;
@@ -460,19 +453,23 @@ fn unblock_unmounted(work: &mut Work<'_>, instance: &InstanceId) {
     }
 }
 
+/// The EBS cards of the instance; `None` while it is being read, and the slot waits for that.
+fn cards_of(slot: &mut Slot, work: &mut Work<'_>, instance: &InstanceId) -> Option<u32> {
+    let now = work.now().monotonic;
+    match work.ctx.syncer.instances.ready(instance, now) {
+        Readiness::Ready(cards) => return Some(cards),
+        Readiness::Asked => {}
+        Readiness::NotVisible(again) => work.ctx.wake_volume(work.key, again, "instance not visible"),
+    }
+    slot.block(BlockedReason::InstanceNotVisible, now);
+    None
+}
+
 /// Records the next device name; only then AttachVolume is sent with it.
 fn rename(slot: &mut Slot, work: &mut Work<'_>, instance: &InstanceId) {
-    let now = work.now().monotonic;
     let Some(recorded) = slot.recorded.clone() else { return };
     let Some(object) = slot.object.clone() else { return };
-    let cards = match work.ctx.syncer.instances.ready(instance, now) {
-        Readiness::Ready(cards) => cards,
-        Readiness::Asked => return slot.block(BlockedReason::InstanceNotVisible, now),
-        Readiness::NotVisible(again) => {
-            work.ctx.wake_volume(work.key, again, "instance not visible");
-            return slot.block(BlockedReason::InstanceNotVisible, now);
-        }
-    };
+    let Some(cards) = cards_of(slot, work, instance) else { return };
     let Some(device) = choose_device(slot, work, instance, cards) else { return };
     let call = KubernetesCall::RecordAttachment {
         name: object.name,
@@ -506,8 +503,16 @@ fn uphold(slot: &mut Slot, work: &mut Work<'_>) {
         slot.blocked = None;
         return;
     }
-    list(slot, work, confirmed.at + LIST_AFTER);
-    if work.is_listed() {
+    if !keep_listed(slot, work, confirmed.at + LIST_AFTER) {
+        slot.block(BlockedReason::Writing, now);
+    }
+}
+
+/// Wishes the volume listed; once it is, its pods are told, once. Whether it is.
+pub fn keep_listed(slot: &mut Slot, work: &mut Work<'_>, not_before: Monotonic) -> bool {
+    list(slot, work, not_before);
+    let is_listed = work.is_listed();
+    if is_listed {
         slot.ever_listed = true;
         slot.unlisted = false;
         slot.blocked = None;
@@ -515,13 +520,12 @@ fn uphold(slot: &mut Slot, work: &mut Work<'_>) {
             slot.announced = true;
             work.ctx.notes.attached(work.ctx.desired.wants(work.key), work.node, work.key);
         }
-    } else {
-        slot.block(BlockedReason::Writing, now);
     }
+    is_listed
 }
 
 /// Wishes the volume listed; marked where it may be mounted without the kubelet reporting it.
-pub fn list(slot: &Slot, work: &mut Work<'_>, not_before: crate::model::time::Monotonic) {
+pub fn list(slot: &Slot, work: &mut Work<'_>, not_before: Monotonic) {
     let node_uid = slot.recorded_uid().cloned();
     work.wish(Wish::Listed { instance: slot.instance().cloned(), node_uid, not_before, mark: slot.forced });
     let waits = work.node_object().is_some_and(|node| !node.volumes_in_use.contains(work.name)) && !work.is_listed();

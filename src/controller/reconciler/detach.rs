@@ -17,6 +17,7 @@ use crate::controller::outbox::Pending;
 use crate::controller::policy::Rule;
 use crate::controller::reason::BlockedReason;
 use crate::controller::syncer::states::Machine;
+use crate::model::attachment::VolumeAttachment;
 use crate::model::volume::AttachmentState;
 
 /// Advances a detach that was cleared (or ordered, where this process has not the role attach-detach).
@@ -133,34 +134,27 @@ pub fn end(slot: &mut Slot, work: &mut Work<'_>) {
     let now = work.now().monotonic;
     // With its object gone there is no finalizer to keep: then it is the memory of this process that waits.
     let rule = if slot.object.is_some() { Rule::FinalizerUntilCallsDead } else { Rule::SameInstanceWaits };
-    if work.has_call(slot.instance()) && work.ctx.policy.holds(rule) {
-        if let Some(at) = work.volume.calls.next_death() {
-            work.ctx.wake_volume(work.key, at, "call dead");
-        }
-        return slot.block(BlockedReason::CallInFlight, now);
-    }
-    if let Some(until) = work.inherited_wait(slot) {
-        work.ctx.wake_volume(work.key, until, "inherited calls dead");
-        return slot.block(BlockedReason::InheritedCalls, now);
+    if (work.ctx.policy.holds(rule) && work.waits_for_call(slot)) || work.waits_for_inherited_calls(slot) {
+        return;
     }
     slot.freed = true;
     let Some(object) = slot.object.clone() else { return close(slot, work) };
-    let finalizer = object.driver.attacher_finalizer();
-    if !object.finalizers.iter().any(|f| *f == finalizer) {
+    if !object.has_attacher_finalizer() {
         // Somebody else's finalizer keeps it: nothing of ours is left to do, but its name is taken until it goes.
         slot.finish_asked = true;
         work.unwish();
         return slot.block(BlockedReason::Terminating, now);
     }
-    let finalizers = object.finalizers.iter().filter(|f| **f != finalizer).cloned().collect();
-    let call = KubernetesCall::SetAttachmentFinalizers {
-        name: object.name,
-        uid: object.uid,
-        resource_version: object.resource_version,
-        finalizers,
-    };
     slot.finish_asked = true;
-    work.write(slot, Role::Attacher, WriteKind::Finish, call);
+    work.write(slot, Role::Attacher, WriteKind::Finish, without_finalizer(object));
+}
+
+/// The write that takes the attacher's finalizer away: of a Terminating object, the last one ends it.
+pub fn without_finalizer(object: VolumeAttachment) -> KubernetesCall {
+    let finalizer = object.driver.attacher_finalizer();
+    let VolumeAttachment { name, uid, resource_version, mut finalizers, .. } = object;
+    finalizers.retain(|present| *present != finalizer);
+    KubernetesCall::SetAttachmentFinalizers { name, uid, resource_version, finalizers }
 }
 
 /// The slot's attachment is over.

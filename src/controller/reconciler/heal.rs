@@ -8,7 +8,6 @@ use super::attach;
 use super::detach;
 use super::work::Work;
 use crate::controller::actual::slot::{Confirmation, DetachSent, Heal, LeaveStep, Origin, Slot, WriteKind};
-use crate::controller::command::KubernetesCall;
 use crate::controller::event::Role;
 use crate::controller::policy::Rule;
 use crate::controller::reason::BlockedReason;
@@ -34,15 +33,8 @@ pub fn terminating(slot: &mut Slot, work: &mut Work<'_>) {
         work.poll_for_consistency();
         return slot.block(BlockedReason::Terminating, now);
     }
-    if work.has_call(slot.instance()) {
-        if let Some(at) = work.volume.calls.next_death() {
-            work.ctx.wake_volume(work.key, at, "call dead");
-        }
-        return slot.block(BlockedReason::CallInFlight, now);
-    }
-    if let Some(until) = work.inherited_wait(slot) {
-        work.ctx.wake_volume(work.key, until, "inherited calls dead");
-        return slot.block(BlockedReason::InheritedCalls, now);
+    if work.waits_for_call(slot) || work.waits_for_inherited_calls(slot) {
+        return;
     }
     if !work.volume.readings.are_consistent() {
         work.poll_for_consistency();
@@ -76,15 +68,7 @@ fn relist_then_remove(slot: &mut Slot, work: &mut Work<'_>) {
         slot.unlisted = false;
     }
     let Some(object) = slot.object.clone() else { return };
-    let finalizer = object.driver.attacher_finalizer();
-    let finalizers = object.finalizers.iter().filter(|f| **f != finalizer).cloned().collect();
-    let call = KubernetesCall::SetAttachmentFinalizers {
-        name: object.name,
-        uid: object.uid,
-        resource_version: object.resource_version,
-        finalizers,
-    };
-    work.write(slot, Role::Attacher, WriteKind::HealRemove, call);
+    work.write(slot, Role::Attacher, WriteKind::HealRemove, detach::without_finalizer(object));
     if slot.write.is_some_and(|write| write.kind == WriteKind::HealRemove) {
         slot.heal = Some(Heal::Removing);
     }
@@ -98,20 +82,16 @@ pub fn remake(slot: &mut Slot, work: &mut Work<'_>) {
         slot.forget_object();
         return;
     };
-    if work.has_call(Some(&recorded.instance)) && work.ctx.policy.holds(Rule::SameInstanceWaits) {
-        if let Some(at) = work.volume.calls.next_death() {
-            work.ctx.wake_volume(work.key, at, "call dead");
-        }
-        return slot.block(BlockedReason::CallInFlight, now);
+    if work.ctx.policy.holds(Rule::SameInstanceWaits) && work.waits_for_call(slot) {
+        return;
     }
     if slot.cleared || slot.detach_sent == DetachSent::Sent {
         return detach::finish(slot, work);
     }
     let healing = slot.heal == Some(Heal::Making) && slot.confirmed.is_some();
     if !healing {
-        if let Some(until) = work.inherited_wait(slot) {
-            work.ctx.wake_volume(work.key, until, "inherited calls dead");
-            return slot.block(BlockedReason::InheritedCalls, now);
+        if work.waits_for_inherited_calls(slot) {
+            return;
         }
         if work.is_confirmed_free(slot) {
             return detach::end(slot, work);

@@ -40,16 +40,7 @@ pub fn attach(slot: &mut Slot, work: &mut Work<'_>, source: &NewAttachmentSource
     if object.status.attached {
         let since = slot.confirmed_at.get_or_insert(now);
         let not_before = *since + LIST_AFTER;
-        attach::list(slot, work, not_before);
-        if work.is_listed() {
-            slot.ever_listed = true;
-            slot.unlisted = false;
-            slot.blocked = None;
-            if !slot.announced {
-                slot.announced = true;
-                work.ctx.notes.attached(work.ctx.desired.wants(work.key), work.node, work.key);
-            }
-        }
+        attach::keep_listed(slot, work, not_before);
         return;
     }
     slot.confirmed_at = None;

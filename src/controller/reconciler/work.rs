@@ -137,6 +137,26 @@ impl Work<'_> {
         self.ctx.lease_start().map(|start| start + DEAD_AFTER).filter(|until| *until > self.now().monotonic)
     }
 
+    /// Whether a call for the slot's instance is under way and not dead: then the slot waits for its end.
+    pub fn waits_for_call(&mut self, slot: &mut Slot) -> bool {
+        if !self.has_call(slot.instance()) {
+            return false;
+        }
+        if let Some(at) = self.volume.calls.next_death() {
+            self.ctx.wake_volume(self.key, at, "call dead");
+        }
+        slot.block(BlockedReason::CallInFlight, self.now().monotonic);
+        true
+    }
+
+    /// Whether the slot's calls by an earlier leader may be under way: then the slot waits until they are dead.
+    pub fn waits_for_inherited_calls(&mut self, slot: &mut Slot) -> bool {
+        let Some(until) = self.inherited_wait(slot) else { return false };
+        self.ctx.wake_volume(self.key, until, "inherited calls dead");
+        slot.block(BlockedReason::InheritedCalls, self.now().monotonic);
+        true
+    }
+
     /// Whether EC2 knows no such volume, while it shows others of this cluster (rule 17).
     pub fn is_surely_missing(&self) -> bool {
         let since = self.volume.readings.missing_since();
