@@ -94,11 +94,9 @@ fn oob_09_an_attach_whose_answer_is_lost_or_says_that_it_is_there_already_succee
 
 #[test]
 fn oob_10_an_attach_waits_while_ec2_shows_the_volume_detaching_and_follows_at_once() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.ec2.inject(Ec2Fault::SlowDetach(s(20)));
-    desk.remove_pod("a");
-    desk.in_use("n1", &[]);
+    desk.end_pod("a", "n1");
     desk.add_pod("b", "n2", &["v1"]);
     desk.run_to("detach v1", s(20));
     let sent = desk.now.monotonic;
@@ -142,11 +140,9 @@ fn stuck_03_a_slow_attach_whose_answer_is_lost_is_polled_for_and_not_repeated() 
 
 #[test]
 fn stuck_05_busy_is_waited_out_with_a_growing_interval_and_the_end_is_seen_at_once() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.ec2.set_guest_holds(desk.now, &instance("i1"), &volume("v1"), true);
-    desk.remove_pod("a");
-    desk.in_use("n1", &[]);
+    desk.end_pod("a", "n1");
     desk.add_pod("b", "n2", &["v1"]);
     desk.run(s(600));
     assert_eq!(desk.ec2_shows("v1"), ["i1 /dev/xvdaa busy"]);
@@ -177,10 +173,8 @@ fn stuck_13_an_attach_that_came_to_nothing_is_sent_again() {
 
 #[test]
 fn ec_01_a_volume_that_is_still_detaching_is_not_taken_for_attached() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
-    desk.remove_pod("a");
-    desk.in_use("n1", &[]);
+    let mut desk = Desk::using_v1();
+    desk.end_pod("a", "n1");
     desk.run_to("detach v1", s(20));
     desk.run(s(1));
     desk.add_pod("a2", "n1", &["v1"]);
@@ -194,12 +188,10 @@ fn ec_01_a_volume_that_is_still_detaching_is_not_taken_for_attached() {
 
 #[test]
 fn ec_03_reads_that_go_back_in_time_confirm_nothing() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     let old = desk.va("v1", "n1").unwrap().status.device_path.clone().unwrap();
     let old_time = desk.now.wall.truncated_to_seconds();
-    desk.remove_pod("a");
-    desk.in_use("n1", &[]);
+    desk.end_pod("a", "n1");
     desk.run(s(60));
     assert!(desk.is_all_gone("v1"));
     desk.add_pod("a2", "n1", &["v1"]);
@@ -255,10 +247,8 @@ fn instances_with_v1(instances: &[&str]) -> Reply {
 
 #[test]
 fn ec_04_a_new_leader_believes_the_volume_and_not_the_instance() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
-    desk.remove_pod("a");
-    desk.in_use("n1", &[]);
+    let mut desk = Desk::using_v1();
+    desk.end_pod("a", "n1");
     desk.run_to("finish v1 n1", s(60));
     desk.run(s(1));
     desk.kill();
@@ -276,13 +266,11 @@ fn ec_04_a_new_leader_believes_the_volume_and_not_the_instance() {
 
 #[test]
 fn ec_07_what_an_instance_still_lists_keeps_the_volume_from_no_other() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.answer_all("describe-instances i1,i2", instances_with_v1(&["i1", "i2"]));
     desk.answer_all("describe-instances i1", instances_with_v1(&["i1"]));
     desk.answer_all("describe-instances i2", instances_with_v1(&["i2"]));
-    desk.remove_pod("a");
-    desk.in_use("n1", &[]);
+    desk.end_pod("a", "n1");
     desk.add_pod("b", "n2", &["v1"]);
     desk.run_to("detach v1 i1", s(20));
     desk.run_until(s(5), "free", |desk| desk.ec2.volume(&volume("v1")).unwrap().attachments().is_empty());
@@ -314,10 +302,8 @@ fn scale_13_a_pod_that_goes_before_its_attach_succeeded_waits_for_no_unmount() {
 
 #[test]
 fn scale_15_a_volume_whose_detaches_were_all_refused_is_listed_again_when_it_is_wanted() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
-    desk.remove_pod("a");
-    desk.in_use("n1", &[]);
+    let mut desk = Desk::using_v1();
+    desk.end_pod("a", "n1");
     for _ in 0..2 {
         desk.answer("detach v1", ec2_says("IncorrectState", "not now"));
     }
@@ -335,10 +321,8 @@ fn scale_15_a_volume_whose_detaches_were_all_refused_is_listed_again_when_it_is_
 #[test]
 fn scale_16_a_volume_that_is_wanted_again_before_anything_irreversible_is_listed_again() {
     for held in ["get-node n1", "list-pods n1"] {
-        let mut desk = Desk::new();
-        desk.use_volume("a", "n1", "v1");
-        desk.remove_pod("a");
-        desk.in_use("n1", &[]);
+        let mut desk = Desk::using_v1();
+        desk.end_pod("a", "n1");
         desk.answer(held, Reply::Hold);
         desk.run_to(held, s(10));
         desk.add_pod("a2", "n1", &["v1"]);

@@ -91,11 +91,9 @@ fn a_create_that_is_not_valid_or_finds_nothing_is_tried_again_slowly() {
 
 #[test]
 fn a_delete_of_what_is_gone_is_made_sure_of_and_goes_on_by_our_own_record() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.slow_watch(Kind::Attachment);
-    desk.remove_pod("a");
-    desk.in_use("n1", &[]);
+    desk.end_pod("a", "n1");
     desk.run_to("delete v1", s(10));
     desk.strip_va("v1", "n1");
     desk.delete_va("v1", "n1");
@@ -108,11 +106,9 @@ fn a_delete_of_what_is_gone_is_made_sure_of_and_goes_on_by_our_own_record() {
 
 #[test]
 fn a_delete_of_what_changed_is_decided_anew_on_what_is_there() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.slow_watch(Kind::Attachment);
-    desk.remove_pod("a");
-    desk.in_use("n1", &[]);
+    desk.end_pod("a", "n1");
     desk.run_to("delete v1", s(10));
     desk.finalize_va("v1", "n1", "somebody/else");
     desk.run_to("detach v1 i1 xvdaa", s(60));
@@ -122,11 +118,9 @@ fn a_delete_of_what_changed_is_decided_anew_on_what_is_there() {
 
 #[test]
 fn a_delete_of_another_object_of_that_name_deletes_nothing() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.slow_watch(Kind::Attachment);
-    desk.remove_pod("a");
-    desk.in_use("n1", &[]);
+    desk.end_pod("a", "n1");
     desk.run_to("delete v1", s(10));
     let first = desk.va("v1", "n1").unwrap().uid.clone();
     desk.strip_va("v1", "n1");
@@ -143,11 +137,9 @@ fn a_delete_of_another_object_of_that_name_deletes_nothing() {
 
 #[test]
 fn a_finish_of_what_changed_is_repeated_on_what_is_there() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.slow_watch(Kind::Attachment);
-    desk.remove_pod("a");
-    desk.in_use("n1", &[]);
+    desk.end_pod("a", "n1");
     desk.run_to("finish v1", s(30));
     desk.annotate_va("v1", "n1");
     desk.run(s(60));
@@ -157,11 +149,9 @@ fn a_finish_of_what_changed_is_repeated_on_what_is_there() {
 
 #[test]
 fn a_finish_of_what_is_gone_is_the_end() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.slow_watch(Kind::Attachment);
-    desk.remove_pod("a");
-    desk.in_use("n1", &[]);
+    desk.end_pod("a", "n1");
     desk.run_to("finish v1", s(30));
     desk.strip_va("v1", "n1");
     desk.run(s(60));

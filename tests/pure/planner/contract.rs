@@ -46,11 +46,9 @@ fn nothing_is_written_without_a_guard() {
 
 #[test]
 fn nothing_is_done_about_a_volume_before_it_was_read_since_the_lease_was_got() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.kill();
-    desk.remove_pod("a");
-    desk.in_use("n1", &[]);
+    desk.end_pod("a", "n1");
     // The poll, and the two sweeps that come meanwhile.
     for _ in 0..3 {
         desk.answer("describe-volumes v1", Reply::Hold);
@@ -65,11 +63,9 @@ fn nothing_is_done_about_a_volume_before_it_was_read_since_the_lease_was_got() {
 
 #[test]
 fn a_read_from_before_the_lease_counts_for_nothing() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.tell_guard(None);
-    desk.remove_pod("a");
-    desk.in_use("n1", &[]);
+    desk.end_pod("a", "n1");
     desk.run(s(60));
     desk.expect(&[]);
     desk.answer("describe-volumes v1", Reply::Hold);
@@ -129,8 +125,7 @@ fn a_renewed_guard_moves_the_limit_and_a_read_has_none() {
 
 #[test]
 fn commands_have_ids_of_their_own() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let desk = Desk::using_v1();
     let ids: std::collections::BTreeSet<CommandId> = desk.sent.iter().map(|sent| sent.command.id).collect();
     assert_eq!(ids.len(), desk.sent.len());
 }
@@ -145,11 +140,9 @@ fn what_was_not_sent_has_no_effect_and_is_decided_anew() {
         desk.assert_count(command, 2);
     }
     for command in ["list n1 []", "get-node n1", "list-pods n1", "delete v1", "detach v1", "finish v1"] {
-        let mut desk = Desk::new();
-        desk.use_volume("a", "n1", "v1");
+        let mut desk = Desk::using_v1();
         desk.answer(command, Reply::Is(CallResult::NotSent));
-        desk.remove_pod("a");
-        desk.in_use("n1", &[]);
+        desk.end_pod("a", "n1");
         desk.run(s(120));
         desk.assert_count(command, 2);
         assert!(desk.is_all_gone("v1"), "{command}\n{}", desk.story());
@@ -184,11 +177,9 @@ fn what_the_api_server_may_have_done_is_read_before_anything_else_is_written_to_
         }
         // The watch tells that a finished one is gone: that settles it too.
         for (command, read) in [("list n1 []", "get-node n1"), ("delete v1", "get v1 n1"), ("finish v1", "finish v1")] {
-            let mut desk = Desk::new();
-            desk.use_volume("a", "n1", "v1");
+            let mut desk = Desk::using_v1();
             desk.answer(command, reply.clone());
-            desk.remove_pod("a");
-            desk.in_use("n1", &[]);
+            desk.end_pod("a", "n1");
             desk.run(s(200));
             assert!(desk.count(read) >= 1, "{command}\n{}", desk.story());
             assert!(desk.is_all_gone("v1"), "{command}\n{}", desk.story());
@@ -199,8 +190,7 @@ fn what_the_api_server_may_have_done_is_read_before_anything_else_is_written_to_
 
 #[test]
 fn a_second_outcome_and_one_of_nobody_change_nothing() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     let attach = desk.sent.iter().find(|sent| sent.text.starts_with("attach v1")).unwrap().command.id;
     for id in [attach, CommandId(9999)] {
         for result in [CallResult::NotSent, CallResult::Uncertain("late".into()), CallResult::Done(Answer::Accepted)] {

@@ -58,10 +58,8 @@ fn crash_03_leftover_volume_attachments_are_collected_and_wanted_ones_untouched(
 
 #[test]
 fn crash_04_a_deletion_timestamp_drives_the_detach_on() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
-    desk.remove_pod("a");
-    desk.in_use("n1", &[]);
+    let mut desk = Desk::using_v1();
+    desk.end_pod("a", "n1");
     desk.answer("detach v1", ec2_says("IncorrectState", "not now"));
     desk.run_to("detach v1", s(10));
     desk.run(s(0));
@@ -73,10 +71,8 @@ fn crash_04_a_deletion_timestamp_drives_the_detach_on() {
 
 /// A leader sent DetachVolume and died; a pod on the same node wants the volume again.
 fn terminating_and_wanted(reply: Reply) -> Desk {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
-    desk.remove_pod("a");
-    desk.in_use("n1", &[]);
+    let mut desk = Desk::using_v1();
+    desk.end_pod("a", "n1");
     desk.answer("detach v1", reply);
     desk.run_to("detach v1", s(10));
     desk.run(s(1));
@@ -114,11 +110,9 @@ fn crash_06_one_whose_detach_never_lands_is_healed_after_the_wait() {
 
 #[test]
 fn crash_07_a_volume_that_only_the_nodes_list_names_is_led_out_marked_first() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.kill();
-    desk.remove_pod("a");
-    desk.in_use("n1", &[]);
+    desk.end_pod("a", "n1");
     desk.strip_va("v1", "n1");
     desk.delete_va("v1", "n1");
     assert!(desk.va("v1", "n1").is_none());
@@ -135,8 +129,7 @@ fn crash_07_a_volume_that_only_the_nodes_list_names_is_led_out_marked_first() {
 
 #[test]
 fn crash_07_one_that_is_wanted_gets_its_volume_attachment_from_the_pods_volume() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.kill();
     desk.strip_va("v1", "n1");
     desk.delete_va("v1", "n1");
@@ -153,10 +146,8 @@ fn crash_07_one_that_is_wanted_gets_its_volume_attachment_from_the_pods_volume()
 fn crash_09_after_a_detach_that_may_have_worked_the_same_node_waits_until_it_is_dead() {
     let server_error = || Reply::Is(CallResult::Uncertain("500 InternalError".into()));
     for landed in [true, false] {
-        let mut desk = Desk::new();
-        desk.use_volume("a", "n1", "v1");
-        desk.remove_pod("a");
-        desk.in_use("n1", &[]);
+        let mut desk = Desk::using_v1();
+        desk.end_pod("a", "n1");
         desk.answer("detach v1", if landed { Reply::LostAnswer } else { server_error() });
         desk.run_to("detach v1", s(10));
         let sent = desk.now.monotonic;
@@ -170,10 +161,8 @@ fn crash_09_after_a_detach_that_may_have_worked_the_same_node_waits_until_it_is_
 
 #[test]
 fn crash_09_another_node_waits_for_consistent_spaced_reads_that_show_it_free() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
-    desk.remove_pod("a");
-    desk.in_use("n1", &[]);
+    let mut desk = Desk::using_v1();
+    desk.end_pod("a", "n1");
     desk.answer("detach v1", Reply::LostAnswer);
     desk.run_to("detach v1", s(10));
     let sent = desk.now.monotonic;
@@ -206,8 +195,7 @@ fn crash_12_an_attach_of_unknown_outcome_keeps_the_finalizer_until_it_is_dead() 
 
 #[test]
 fn a_volume_lost_under_its_mount_comes_back_under_another_name_after_a_leader_change_too() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.detach_by_hand("v1", "i1");
     desk.restart();
     desk.run_to("detached v1 n1", s(100));
@@ -221,20 +209,17 @@ fn a_volume_lost_under_its_mount_comes_back_under_another_name_after_a_leader_ch
 
 #[test]
 fn what_a_new_leader_finds_attached_leaves_without_waiting_for_calls_nobody_made() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.restart();
     desk.run(s(5));
-    desk.remove_pod("a");
-    desk.in_use("n1", &[]);
+    desk.end_pod("a", "n1");
     desk.run(s(12));
     assert!(desk.is_all_gone("v1"), "{}", desk.story());
 }
 
 #[test]
 fn a_restart_tells_no_pod_again_that_its_volume_is_attached() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.assert_count("event SuccessfulAttachVolume", 1);
     desk.restart();
     desk.run(s(120));

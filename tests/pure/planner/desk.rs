@@ -117,6 +117,13 @@ impl Desk {
         Self::with(Settings::default(), Policy::FULL)
     }
 
+    /// The same, and v1 in use by pod `a` on n1.
+    pub fn using_v1() -> Self {
+        let mut desk = Self::new();
+        desk.use_volume("a", "n1", "v1");
+        desk
+    }
+
     pub fn with(settings: Settings, policy: Policy) -> Self {
         let mut desk = Self::bare(settings, policy);
         desk.lead();

@@ -70,10 +70,8 @@ fn dev_01_an_attachment_at_another_device_than_asked_for_is_not_confirmed() {
 
 #[test]
 fn dev_03_a_volume_attachment_says_attached_only_while_ec2_does() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
-    desk.remove_pod("a");
-    desk.in_use("n1", &[]);
+    let mut desk = Desk::using_v1();
+    desk.end_pod("a", "n1");
     desk.answer("detach v1", Reply::Late(s(65)));
     desk.run_to("detach v1", s(10));
     desk.run(s(11));
@@ -96,8 +94,7 @@ fn dev_04_swapping_two_volumes_fast_publishes_for_each_what_ec2_reports_for_it()
     desk.use_volume("a", "n1", "v1");
     desk.use_volume("b", "n1", "v2");
     desk.remove_pod("a");
-    desk.remove_pod("b");
-    desk.in_use("n1", &[]);
+    desk.end_pod("b", "n1");
     desk.run(s(5));
     desk.add_pod("a2", "n1", &["v2"]);
     desk.add_pod("b2", "n1", &["v1"]);
@@ -185,8 +182,7 @@ fn dev_09_the_root_is_never_offered() {
 
 #[test]
 fn dev_10_a_name_recorded_in_a_volume_attachment_is_taken_also_after_a_restart() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.detach_by_hand("v1", "i1");
     desk.run(s(4));
     desk.restart();

@@ -54,8 +54,7 @@ fn sec_01_a_volume_that_became_another_clusters_is_not_detached() {
     desk.ec2.tag_volume(&volume("v1"), "kubernetes.io/cluster/green", "owned");
     desk.restart();
     desk.run(s(80));
-    desk.remove_pod("a");
-    desk.in_use("n1", &[]);
+    desk.end_pod("a", "n1");
     desk.run(s(300));
     desk.assert_never("detach v1");
     desk.assert_count("detach-error v1 n1", 1);
@@ -88,13 +87,11 @@ fn sec_01_a_policy_that_goes_by_tags_is_shown_with_what_to_do() {
 
 #[test]
 fn sec_01_a_detach_that_policy_refuses_is_shown_and_tried_again_slowly() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     for _ in 0..2 {
         desk.answer("detach v1", ec2_says("UnauthorizedOperation", "You are not authorized."));
     }
-    desk.remove_pod("a");
-    desk.in_use("n1", &[]);
+    desk.end_pod("a", "n1");
     desk.run_to("detach-error v1 n1", s(30));
     desk.run(s(1));
     let error = desk.va("v1", "n1").unwrap().status.detach_error.clone().unwrap();

@@ -100,6 +100,12 @@ impl Desk {
         self.api.pod(&pod_key(name)).unwrap().uid.clone()
     }
 
+    /// The last pod of the node ends: it is removed, and nothing is in use there any more.
+    pub fn end_pod(&mut self, name: &str, n: &str) {
+        self.remove_pod(name);
+        self.in_use(n, &[]);
+    }
+
     /// The kubelet writes its status: exactly these volumes are in use.
     pub fn in_use(&mut self, n: &str, volumes: &[&str]) {
         let volumes_in_use: BTreeSet<_> = volumes.iter().map(|v| listed(v)).collect();

@@ -18,8 +18,7 @@ fn add(desk: &mut Desk, v: &str, modes: &[AccessMode], block: bool, multi_attach
 
 #[test]
 fn input_01_a_second_node_waits_with_one_event_and_the_first_is_not_touched() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.add_pod("b", "n2", &["v1"]);
     desk.run(s(14));
     desk.assert_never("event FailedAttachVolume");
@@ -59,8 +58,7 @@ fn input_02_a_shared_volume_leaves_one_node_and_stays_on_the_other() {
     add(&mut desk, "v2", &[ReadWriteMany], true, true, zone());
     desk.use_volume("a", "n1", "v2");
     desk.use_volume("b", "n2", "v2");
-    desk.remove_pod("a");
-    desk.in_use("n1", &[]);
+    desk.end_pod("a", "n1");
     desk.run(s(120));
     desk.expect(&["list n1 []", "delete v2 n1", "detach v2 i1 xvdaa", "finish v2 n1"]);
     assert!(desk.is_attached("v2", "i2") && desk.lists("n2", "v2"));

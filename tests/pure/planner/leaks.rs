@@ -55,11 +55,9 @@ fn leak_03_errors_that_last_and_errors_that_pass_both_allow_the_end() {
 
 #[test]
 fn leak_04_a_volume_attachment_whose_persistent_volume_is_gone_is_told_by_its_name() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.kill();
-    desk.remove_pod("a");
-    desk.in_use("n1", &[]);
+    desk.end_pod("a", "n1");
     desk.delete_claim("v1");
     desk.delete_pv("v1");
     desk.strip_pv("v1");
@@ -73,10 +71,8 @@ fn leak_04_a_volume_attachment_whose_persistent_volume_is_gone_is_told_by_its_na
 
 #[test]
 fn leak_04_one_that_no_list_names_is_told_by_the_record_of_this_process() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
-    desk.remove_pod("a");
-    desk.in_use("n1", &[]);
+    let mut desk = Desk::using_v1();
+    desk.end_pod("a", "n1");
     desk.answer("detach v1", Reply::Hold);
     desk.run_to("detach v1", s(20));
     desk.delete_claim("v1");
@@ -90,11 +86,9 @@ fn leak_04_one_that_no_list_names_is_told_by_the_record_of_this_process() {
 
 #[test]
 fn leak_06_one_detach_makes_one_call_and_one_end_whatever_comes_back_of_it() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.slow_watch(Kind::Attachment);
-    desk.remove_pod("a");
-    desk.in_use("n1", &[]);
+    desk.end_pod("a", "n1");
     desk.run(s(30));
     desk.expect(&["list n1 []", "delete v1 n1", "detach v1 i1 xvdaa", "finish v1 n1"]);
     desk.catch_up();
@@ -150,8 +144,7 @@ fn leak_09_many_short_pods_leave_nothing() {
 
 #[test]
 fn leak_10_a_claim_that_goes_while_its_pod_runs_changes_nothing_until_the_pod_goes() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.delete_claim("v1");
     desk.run(s(300));
     desk.expect(&[]);
@@ -180,8 +173,7 @@ fn leak_12_two_persistent_volumes_of_one_volume_keep_it_until_the_last_pod_goes(
     desk.run(s(120));
     assert!(desk.is_attached("v1", "i1") && desk.lists("n1", "v1") && desk.va("v1", "n1").is_some());
     assert!(desk.has_pv("v2"), "the VolumeAttachment names it");
-    desk.remove_pod("a");
-    desk.in_use("n1", &[]);
+    desk.end_pod("a", "n1");
     desk.run(s(60));
     assert!(desk.is_all_gone("v1") && !desk.has_pv("v2"), "{}", desk.story());
     desk.assert_count("attach v1", 1);

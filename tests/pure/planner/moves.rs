@@ -18,8 +18,7 @@ fn a_pod_comes_and_its_volume_is_attached_in_the_order_of_rule_5() {
 
 #[test]
 fn a_pod_goes_and_its_volume_is_detached_in_the_order_of_rule_6() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.remove_pod("a");
     desk.run(s(5));
     desk.expect(&[]);
@@ -33,11 +32,9 @@ fn a_pod_goes_and_its_volume_is_detached_in_the_order_of_rule_6() {
 
 #[test]
 fn a_volume_that_is_coming_off_the_other_node_is_no_multi_attach_news_until_it_takes_too_long() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.ec2.inject(Ec2Fault::SlowDetach(s(900)));
-    desk.remove_pod("a");
-    desk.in_use("n1", &[]);
+    desk.end_pod("a", "n1");
     desk.add_pod("b", "n2", &["v1"]);
     desk.run(s(250));
     desk.assert_never("event FailedAttachVolume");
@@ -47,8 +44,7 @@ fn a_volume_that_is_coming_off_the_other_node_is_no_multi_attach_news_until_it_t
 
 #[test]
 fn a_volume_that_is_held_on_the_other_node_is_multi_attach_news_after_fifteen_seconds() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.remove_pod("a");
     desk.add_pod("b", "n2", &["v1"]);
     desk.run(s(14));

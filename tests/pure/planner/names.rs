@@ -108,11 +108,9 @@ fn name_07_nothing_is_attached_while_provider_id_and_csi_node_disagree() {
 
 #[test]
 fn name_07_a_detach_names_the_instance_that_was_frozen() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.csi("n1", "i2");
-    desk.remove_pod("a");
-    desk.in_use("n1", &[]);
+    desk.end_pod("a", "n1");
     desk.run(s(300));
     // Absence is evidence only from a Node whose providerID and CSINode name that instance.
     desk.expect(&[]);

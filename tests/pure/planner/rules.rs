@@ -9,8 +9,7 @@ use super::short::{claim_key, instance, node, volume, zone};
 
 #[test]
 fn g9_a_pod_whose_claim_cannot_be_told_any_more_wants_what_it_wanted() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.delete_claim("v1");
     desk.in_use("n1", &[]);
     desk.run(s(300));
@@ -37,11 +36,9 @@ fn rule_1_once_an_attach_was_sent_an_earlier_bound_pod_elsewhere_does_not_get_th
 
 #[test]
 fn rule_5_an_attachment_from_before_the_send_confirms_nothing() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     let attached_before = desk.now.wall.truncated_to_seconds();
-    desk.remove_pod("a");
-    desk.in_use("n1", &[]);
+    desk.end_pod("a", "n1");
     desk.run(s(120));
     assert!(desk.is_all_gone("v1"));
     // The next process knows of no name that was used: it takes the same one.
@@ -88,8 +85,7 @@ fn rule_5_a_volume_attachment_for_a_node_object_that_is_gone_is_replaced_before_
 
 #[test]
 fn rule_4_a_volume_lost_while_in_use_stays_listed_and_comes_back_under_another_name() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.detach_by_hand("v1", "i1");
     // Sweeps at rest are not made yet: the next leader reads the volume.
     desk.run(s(5));
@@ -104,8 +100,7 @@ fn rule_4_a_volume_lost_while_in_use_stays_listed_and_comes_back_under_another_n
 
 #[test]
 fn rule_5_a_mark_of_an_earlier_boot_does_not_hold_up_what_has_to_be_made_anew() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.delete_node("n1");
     desk.add_node("n1", "i1");
     desk.run(s(5));
@@ -125,8 +120,7 @@ fn rule_5_a_mark_of_an_earlier_boot_does_not_hold_up_what_has_to_be_made_anew() 
 
 #[test]
 fn rule_16_stale_reads_that_agree_soon_after_a_call_are_no_silent_detach() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     let before = VolumeReading {
         id: volume("v1"),
         state: VolumeState::Available,

@@ -17,8 +17,7 @@ fn scale_04_a_throttled_attach_delays_no_detach_and_no_other_volume() {
     desk.answer("attach v2", Reply::Is(CallResult::Throttled));
     desk.add_pod("b", "n1", &["v2"]);
     desk.run_to("attach v2 i1", s(10));
-    desk.remove_pod("a");
-    desk.in_use("n1", &[]);
+    desk.end_pod("a", "n1");
     desk.add_pod("a2", "n2", &["v1"]);
     desk.add_pod("c", "n1", &["v3"]);
     desk.run_to("detach v1 i1", s(5));

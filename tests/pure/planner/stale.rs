@@ -65,8 +65,7 @@ fn stop(desk: &mut Desk, i: &str) {
 
 #[test]
 fn stale_01_a_terminated_instance_lets_its_volumes_go_whatever_its_node_says() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.not_ready("n1");
     terminate(&mut desk, "i1");
     desk.remove_pod("a");
@@ -80,8 +79,7 @@ fn stale_01_a_terminated_instance_lets_its_volumes_go_whatever_its_node_says() {
 
 #[test]
 fn stale_01_the_pod_that_still_stands_on_the_dead_node_holds_nothing() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.not_ready("n1");
     // `a` is still there: the node lifecycle and the pod garbage collection take their minutes.
     desk.add_pod("b", "n2", &["v1"]);
@@ -116,8 +114,7 @@ fn stale_03_twelve_volumes_of_a_node_that_is_gone_are_released_together() {
 
 #[test]
 fn stale_03_an_instance_that_ec2_does_not_show_any_more_is_believed_gone_after_reads_far_apart() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     terminate_unseen(&mut desk, "i1");
     desk.ec2.inject(Ec2Fault::HideInstance(instance("i1")));
     desk.delete_node("n1");
@@ -131,8 +128,7 @@ fn stale_03_an_instance_that_ec2_does_not_show_any_more_is_believed_gone_after_r
 
 #[test]
 fn stale_03_absence_proves_nothing_where_the_volume_still_shows_the_attachment() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.ec2.inject(Ec2Fault::HideInstance(instance("i1")));
     desk.delete_node("n1");
     desk.remove_pod("a");
@@ -142,8 +138,7 @@ fn stale_03_absence_proves_nothing_where_the_volume_still_shows_the_attachment()
 
 #[test]
 fn stale_04_nothing_moves_while_the_instance_shuts_down() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.remove_pod("a");
     desk.add_pod("b", "n2", &["v1"]);
     desk.run(s(10));
@@ -155,8 +150,7 @@ fn stale_04_nothing_moves_while_the_instance_shuts_down() {
 
 #[test]
 fn stale_05_the_frozen_instance_ends_a_detach_whose_node_and_csi_node_are_gone() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     terminate_unseen(&mut desk, "i1");
     desk.delete_node("n1");
     assert!(!desk.api.list(Kind::CsiNode).iter().any(|object| format!("{object:?}").contains("\"n1\"")));
@@ -168,8 +162,7 @@ fn stale_05_the_frozen_instance_ends_a_detach_whose_node_and_csi_node_are_gone()
 
 #[test]
 fn stale_06_a_volume_leaves_a_node_without_a_node_object_once_its_machine_is_stopped() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     stop(&mut desk, "i1");
     desk.delete_node("n1");
     desk.remove_pod("a");
@@ -190,8 +183,7 @@ fn stale_07_an_old_object_without_any_annotation_is_released_when_the_volume_is_
 #[test]
 fn stale_09_the_name_with_another_machine_behind_it_says_nothing_of_the_first() {
     for ended in [false, true] {
-        let mut desk = Desk::new();
-        desk.use_volume("a", "n1", "v1");
+        let mut desk = Desk::using_v1();
         desk.delete_node("n1");
         desk.remove_pod("a");
         desk.add_node("n1", "i5");
@@ -213,8 +205,7 @@ fn stale_09_the_name_with_another_machine_behind_it_says_nothing_of_the_first() 
 
 #[test]
 fn stale_10_a_leaked_object_of_a_machine_long_gone_is_collected_and_never_listed() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     terminate_unseen(&mut desk, "i1");
     desk.ec2.inject(Ec2Fault::HideInstance(instance("i1")));
     desk.ec2.delete_volume(desk.now, &super::short::volume("v1")).unwrap();
@@ -232,8 +223,7 @@ fn stale_10_a_leaked_object_of_a_machine_long_gone_is_collected_and_never_listed
 #[test]
 fn stale_12_node_and_pod_may_go_in_any_order() {
     for node_first in [true, false] {
-        let mut desk = Desk::new();
-        desk.use_volume("a", "n1", "v1");
+        let mut desk = Desk::using_v1();
         terminate_unseen(&mut desk, "i1");
         if node_first {
             desk.delete_node("n1");
@@ -251,10 +241,8 @@ fn stale_12_node_and_pod_may_go_in_any_order() {
 
 #[test]
 fn stale_15_an_instance_that_is_not_found_ends_a_detach_once_the_volume_is_free() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
-    desk.remove_pod("a");
-    desk.in_use("n1", &[]);
+    let mut desk = Desk::using_v1();
+    desk.end_pod("a", "n1");
     desk.answer("detach v1", super::desk::ec2_says("InvalidInstanceID.NotFound", "The instance ID does not exist"));
     desk.run_to("detach v1", s(10));
     terminate_unseen(&mut desk, "i1");
@@ -265,8 +253,7 @@ fn stale_15_an_instance_that_is_not_found_ends_a_detach_once_the_volume_is_free(
 
 #[test]
 fn stale_16_an_error_that_was_there_before_stops_nothing() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.delete_va("v1", "n1");
     desk.set_detach_error("v1", "n1", "csinode not found");
     terminate_unseen(&mut desk, "i1");
@@ -278,8 +265,7 @@ fn stale_16_an_error_that_was_there_before_stops_nothing() {
 
 #[test]
 fn stale_18_a_machine_that_left_the_cluster_and_runs_keeps_its_volume() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.delete_node("n1");
     desk.remove_pod("a");
     desk.run(minutes(30));
@@ -293,8 +279,7 @@ fn stale_18_a_machine_that_left_the_cluster_and_runs_keeps_its_volume() {
 
 #[test]
 fn stale_19_a_stopped_machine_is_really_asked_to_give_the_volume_up() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.not_ready("n1");
     stop(&mut desk, "i1");
     desk.remove_pod("a");
@@ -312,8 +297,7 @@ fn stale_19_a_stopped_machine_is_really_asked_to_give_the_volume_up() {
 
 #[test]
 fn g1_b_a_stopped_machine_whose_node_is_ready_again_keeps_its_volume() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.ec2.stop(desk.now, &instance("i1")).unwrap();
     desk.remove_pod("a");
     desk.add_pod("b", "n2", &["v1"]);
@@ -324,8 +308,7 @@ fn g1_b_a_stopped_machine_whose_node_is_ready_again_keeps_its_volume() {
 
 #[test]
 fn g1_d_an_impaired_machine_is_given_up_after_the_timeout() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.not_ready("n1");
     desk.remove_pod("a");
     desk.ec2.set_checks(&instance("i1"), CheckStatus::Impaired);
@@ -339,8 +322,7 @@ fn g1_d_an_impaired_machine_is_given_up_after_the_timeout() {
 #[test]
 fn g1_d_checks_that_say_nothing_are_no_impairment() {
     for checks in [CheckStatus::Initializing, CheckStatus::InsufficientData, CheckStatus::Unknown("new".into())] {
-        let mut desk = Desk::new();
-        desk.use_volume("a", "n1", "v1");
+        let mut desk = Desk::using_v1();
         desk.not_ready("n1");
         desk.remove_pod("a");
         desk.ec2.set_checks(&instance("i1"), checks);
@@ -351,8 +333,7 @@ fn g1_d_checks_that_say_nothing_are_no_impairment() {
 
 #[test]
 fn g1_d_status_checks_are_asked_for_only_where_the_timeout_is_over() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.not_ready("n1");
     desk.run(minutes(20));
     desk.remove_pod("a");
@@ -412,8 +393,7 @@ fn rule_17_many_machines_absent_at_once_are_an_alarm_and_no_proof() {
 
 #[test]
 fn rule_18_states_of_machines_in_doubt_are_read_together_every_five_seconds_and_no_others() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.run(minutes(5));
     let quiet = desk.count("describe-instances");
     desk.run(minutes(5));
@@ -431,8 +411,7 @@ fn rule_18_states_of_machines_in_doubt_are_read_together_every_five_seconds_and_
 
 #[test]
 fn volumes_that_ec2_takes_off_a_machine_that_ends_were_detached_by_nobody() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     // Its kubelet is well to the end, and so is the Node.
     terminate_unseen(&mut desk, "i1");
     desk.run(minutes(3));
@@ -502,8 +481,7 @@ fn stale_22_nodes_that_told_of_the_unmount_are_done_at_once_and_the_others_when_
 
 #[test]
 fn a_node_that_returns_while_its_volume_is_detached_does_not_get_it_listed() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     stop(&mut desk, "i1");
     desk.delete_node("n1");
     desk.remove_pod("a");
@@ -523,8 +501,7 @@ fn a_node_that_returns_while_its_volume_is_detached_does_not_get_it_listed() {
 
 #[test]
 fn unsafe_05_an_instance_that_ec2_leaves_out_keeps_the_volume_it_still_shows_there() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.not_ready("n1");
     desk.remove_pod("a");
     desk.ec2.inject(Ec2Fault::HideInstance(instance("i1")));
@@ -534,8 +511,7 @@ fn unsafe_05_an_instance_that_ec2_leaves_out_keeps_the_volume_it_still_shows_the
 
 #[test]
 fn rule_17_where_nothing_is_found_at_all_no_volume_is_gone() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.add_volume("v2");
     desk.use_volume("c", "n2", "v2");
     // The wrong region, for a while: a detach under way and an attachment at rest.
@@ -546,8 +522,7 @@ fn rule_17_where_nothing_is_found_at_all_no_volume_is_gone() {
         }
     };
     desk.answer("detach v1", super::desk::ec2_says("InvalidVolume.NotFound", "The volume does not exist"));
-    desk.remove_pod("a");
-    desk.in_use("n1", &[]);
+    desk.end_pod("a", "n1");
     desk.run_to("detach v1", s(10));
     hide(&mut desk);
     desk.run(minutes(5));
@@ -560,8 +535,7 @@ fn rule_17_where_nothing_is_found_at_all_no_volume_is_gone() {
 
 #[test]
 fn stale_04_a_node_given_up_long_ago_keeps_its_volume_while_its_machine_shuts_down() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.not_ready("n1");
     desk.remove_pod("a");
     desk.add_pod("b", "n2", &["v1"]);
@@ -573,15 +547,13 @@ fn stale_04_a_node_given_up_long_ago_keeps_its_volume_while_its_machine_shuts_do
 
 #[test]
 fn a_volume_that_an_earlier_attachment_left_on_the_list_leaves_by_the_whole_of_rule_6() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     // A person deletes the object and detaches: in use, the volume stays on the list (rule 4), and is attached anew.
     desk.delete_va("v1", "n1");
     desk.detach_by_hand("v1", "i1");
     desk.run_to("attach v1 i1 xvdab", minutes(3));
     desk.take_mutations();
-    desk.remove_pod("a");
-    desk.in_use("n1", &[]);
+    desk.end_pod("a", "n1");
     desk.run(minutes(3));
     let unlisted = desk.times("list n1 []").first().copied();
     let deleted = desk.times("delete v1 n1").last().copied();

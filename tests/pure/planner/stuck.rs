@@ -19,11 +19,9 @@ fn hang(desk: &mut Desk, device: &str) {
 
 /// `v1` is unused on n1, its DetachVolume is sent, and the guest does not let go.
 fn busy() -> Desk {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.ec2.set_guest_holds(desk.now, &instance("i1"), &volume("v1"), true);
-    desk.remove_pod("a");
-    desk.in_use("n1", &[]);
+    desk.end_pod("a", "n1");
     desk.add_pod("b", "n2", &["v1"]);
     desk.run_to("detach v1 i1", s(30));
     desk
@@ -232,8 +230,7 @@ fn stuck_10_what_is_stuck_is_said_once_for_each_threshold_and_its_age_is_a_figur
     assert_eq!(times.len(), 4, "{}", desk.story());
     assert!(times[2..].iter().all(|at| *at >= sent + minutes(30) && *at <= sent + minutes(31)), "{times:?}");
     // What a person detached and does not end is said as well, though nothing of ours waits for it.
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.ec2.set_guest_holds(desk.now, &instance("i1"), &volume("v1"), true);
     desk.detach_by_hand("v1", "i1");
     desk.restart();

@@ -18,8 +18,7 @@ const NOTICED_WITHIN: Duration = s(60 + 15);
 
 /// v1 in use by pod `a` on n1, at rest.
 fn at_rest() -> Desk {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.run(s(90));
     desk.take_mutations();
     desk
@@ -65,8 +64,7 @@ fn oob_01_a_detach_behind_our_back_is_noticed_said_once_and_its_device_name_is_n
 fn oob_07_a_pod_that_is_made_again_on_the_same_node_gets_its_volume_back() {
     let mut desk = at_rest();
     desk.detach_by_hand("v1", "i1");
-    desk.remove_pod("a");
-    desk.in_use("n1", &[]);
+    desk.end_pod("a", "n1");
     desk.add_pod("a", "n1", &["v1"]);
     desk.run_until(NOTICED_WITHIN + s(10), "attached anew", |desk| desk.count("attached v1 n1") == 2);
     assert!(desk.is_attached("v1", "i1"));
@@ -211,8 +209,7 @@ fn scale_01_throttled_reads_stop_no_mutating_work_and_stretch_the_sweep_visibly(
     desk.run(s(250));
     let took = desk.core.status(desk.now).sweep_duration.unwrap();
     assert!(took > s(61), "{took:?}\n{}", desk.story());
-    desk.remove_pod("a");
-    desk.in_use("n1", &[]);
+    desk.end_pod("a", "n1");
     desk.run_to("detach v1", s(10));
 }
 
@@ -302,8 +299,7 @@ fn after_a_restart_what_is_pending_is_read_by_the_poll_and_what_rests_by_the_swe
     desk.add_volume("v2");
     desk.use_volume("b", "n2", "v2");
     desk.kill();
-    desk.remove_pod("b");
-    desk.in_use("n2", &[]);
+    desk.end_pod("b", "n2");
     let sent = desk.sent.len();
     desk.lead();
     desk.list_everything();

@@ -153,8 +153,7 @@ fn unsafe_12_a_leader_change_does_not_start_the_timeout_again() {
 
 /// A pod uses v1; its Node is deleted and the pod goes; the kubelet restarts, registers anew, and knows of no volume.
 fn registered_anew() -> Desk {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.delete_node("n1");
     desk.remove_pod("a");
     desk.run(s(20));
@@ -215,10 +214,8 @@ fn unsafe_18_the_taint_opens_it_too() {
 
 /// A leader sends DetachVolume, which lands 30 s later, and dies.
 fn detach_of_a_dead_leader() -> Desk {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
-    desk.remove_pod("a");
-    desk.in_use("n1", &[]);
+    let mut desk = Desk::using_v1();
+    desk.end_pod("a", "n1");
     desk.answer("detach v1", Reply::Late(s(30)));
     desk.run_to("detach v1", s(10));
     desk.run(s(1));
@@ -301,8 +298,7 @@ fn unsafe_22_a_node_that_came_back_is_seen_by_the_live_read_before_the_detach() 
 
 #[test]
 fn unsafe_22_a_taint_that_is_gone_is_seen_by_the_live_read_before_the_detach() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.not_ready("n1");
     desk.remove_pod("a");
     desk.taint("n1", true);
@@ -318,10 +314,8 @@ fn unsafe_22_a_taint_that_is_gone_is_seen_by_the_live_read_before_the_detach() {
 
 #[test]
 fn unsafe_23_a_listing_that_hangs_is_voided_before_anything_else_is_decided() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
-    desk.remove_pod("a");
-    desk.in_use("n1", &[]);
+    let mut desk = Desk::using_v1();
+    desk.end_pod("a", "n1");
     desk.answer("list-pods n1", Reply::Hold);
     desk.run_to("list-pods n1", s(5));
     desk.add_pod("a2", "n1", &["v1"]);
@@ -339,8 +333,7 @@ fn unsafe_23_a_listing_that_hangs_is_voided_before_anything_else_is_decided() {
 
 #[test]
 fn i_22_of_all_taints_only_out_of_service_opens_the_ladder() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.not_ready("n1");
     desk.remove_pod("a");
     desk.run(s(60));

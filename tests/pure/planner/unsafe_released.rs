@@ -11,8 +11,7 @@ use super::short::{attachment, volume, zone};
 
 #[test]
 fn unsafe_01_nothing_in_use_is_detached_from_a_ready_node_however_long_it_takes() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.remove_pod("a");
     desk.run(s(7 * 60));
     desk.expect(&[]);
@@ -23,10 +22,8 @@ fn unsafe_01_nothing_in_use_is_detached_from_a_ready_node_however_long_it_takes(
 
 #[test]
 fn unsafe_07_in_use_reappearing_stops_the_detach() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
-    desk.remove_pod("a");
-    desk.in_use("n1", &[]);
+    let mut desk = Desk::using_v1();
+    desk.end_pod("a", "n1");
     desk.answer("get-node n1", Reply::Hold);
     desk.run_to("get-node n1", s(5));
     desk.expect(&["list n1 []"]);
@@ -42,10 +39,8 @@ fn unsafe_07_in_use_reappearing_stops_the_detach() {
 
 #[test]
 fn unsafe_07_in_use_seen_by_the_live_read_alone_stops_the_detach() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
-    desk.remove_pod("a");
-    desk.in_use("n1", &[]);
+    let mut desk = Desk::using_v1();
+    desk.end_pod("a", "n1");
     desk.run_to("list n1 []", s(5));
     desk.run(s(0));
     desk.slow_watch(Kind::Node);
@@ -59,10 +54,8 @@ fn unsafe_07_in_use_seen_by_the_live_read_alone_stops_the_detach() {
 
 #[test]
 fn unsafe_07_an_unlisting_patch_that_lost_the_race_is_refused_and_not_repeated() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
-    desk.remove_pod("a");
-    desk.in_use("n1", &[]);
+    let mut desk = Desk::using_v1();
+    desk.end_pod("a", "n1");
     desk.run_to("list n1 []", s(5));
     // In use again between the decision and the write: the resourceVersion is another.
     desk.in_use("n1", &["v1"]);
@@ -73,10 +66,8 @@ fn unsafe_07_an_unlisting_patch_that_lost_the_race_is_refused_and_not_repeated()
 
 #[test]
 fn unsafe_09_the_same_instance_waits_until_a_detach_of_unknown_outcome_is_dead() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
-    desk.remove_pod("a");
-    desk.in_use("n1", &[]);
+    let mut desk = Desk::using_v1();
+    desk.end_pod("a", "n1");
     desk.answer("detach v1", Reply::Late(s(40)));
     desk.run_to("detach v1", s(10));
     let sent = desk.now.monotonic;
@@ -94,8 +85,7 @@ fn unsafe_09_the_same_instance_waits_until_a_detach_of_unknown_outcome_is_dead()
 
 #[test]
 fn unsafe_10_detaches_of_one_volume_never_overlap_and_change_nothing_later() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.remove_pod("a");
     desk.add_pod("b", "n2", &["v1"]);
     desk.in_use("n1", &[]);
@@ -112,8 +102,7 @@ fn unsafe_10_detaches_of_one_volume_never_overlap_and_change_nothing_later() {
 
 #[test]
 fn unsafe_13_a_finalizer_that_was_stripped_is_put_back_on_sight() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.strip_va("v1", "n1");
     desk.run(s(5));
     desk.expect(&["record v1 n1 xvdaa"]);
@@ -122,8 +111,7 @@ fn unsafe_13_a_finalizer_that_was_stripped_is_put_back_on_sight() {
 
 #[test]
 fn unsafe_13_a_volume_attachment_that_went_without_its_finalizer_is_detached_by_our_own_record() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.strip_va("v1", "n1");
     desk.delete_va("v1", "n1");
     desk.remove_pod("a");
@@ -139,8 +127,7 @@ fn unsafe_13_a_volume_attachment_that_went_without_its_finalizer_is_detached_by_
 
 #[test]
 fn unsafe_15_a_failed_pod_holds_nothing() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     let uid = desk.pod_uid("a");
     desk.api.set_pod_terminated(&pod_key("a"), &uid);
     desk.in_use("n1", &[]);
@@ -151,8 +138,7 @@ fn unsafe_15_a_failed_pod_holds_nothing() {
 
 #[test]
 fn unsafe_16_in_use_that_outlives_a_reboot_stays_loud_until_a_person_acts() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.remove_pod("a");
     desk.boot("n1", "next-boot");
     desk.run(s(3600));
@@ -215,8 +201,7 @@ fn unsafe_25_an_attachment_a_person_made_under_our_volume_attachment_is_not_touc
 
 #[test]
 fn unsafe_20_a_volume_attachment_deleted_under_a_mounted_volume_comes_back() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     let uid = desk.va("v1", "n1").unwrap().uid.clone();
     desk.delete_va("v1", "n1");
     desk.run(s(60));
