@@ -412,6 +412,14 @@ pub(super) fn volume_key_of(pv: &PersistentVolume) -> Option<VolumeKey> {
     }
 }
 
+/// Whether a PersistentVolume stands for the volume: [`volume_key_of`], without making a key.
+pub(super) fn is_of(pv: &PersistentVolume, volume: &VolumeKey) -> bool {
+    match &pv.source {
+        PersistentVolumeSource::Csi { driver, handle, .. } => *handle == volume.handle && *driver == volume.driver,
+        _ => volume_key_of(pv).as_ref() == Some(volume),
+    }
+}
+
 /// Whether nothing can run on the instance any more.
 pub(super) fn is_dead(world: &World, instance: &InstanceId) -> bool {
     world.instances.get(instance).is_none_or(|i| matches!(i.state, InstanceState::Terminated | InstanceState::Stopped))

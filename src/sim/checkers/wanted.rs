@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::memory::volume_key_of;
+use super::memory::{is_of, volume_key_of};
 use super::world::{World, instance_of};
 use crate::model::attachment::{AttachmentSource, VolumeAttachment};
 use crate::model::claim::AccessMode;
@@ -34,7 +34,7 @@ pub fn wanted(world: &World) -> Wanted {
 
 /// The nodes on which a pod wants this volume: what [`wanted`] says of it, without resolving every other pod.
 pub fn nodes_wanting(world: &World, volume: &VolumeKey) -> BTreeSet<NodeName> {
-    let sources = world.persistent_volumes.values().filter(|pv| volume_key_of(pv).as_ref() == Some(volume));
+    let sources = world.persistent_volumes.values().filter(|pv| is_of(pv, volume));
     let sources: Vec<_> = sources.map(|pv| &pv.name).collect();
     let claims = world.claims.values().filter(|claim| claim.bound_to.as_ref().is_some_and(|pv| sources.contains(&pv)));
     let claims: Vec<_> = claims.map(|claim| &claim.key).collect();
@@ -44,12 +44,17 @@ pub fn nodes_wanting(world: &World, volume: &VolumeKey) -> BTreeSet<NodeName> {
     };
     let wants =
         |pod: &Pod| pod.volumes.iter().any(|of| may_be(pod, of) && resolve(world, pod, of).as_ref() == Some(volume));
-    pods_that_count(world).filter(|(pod, _)| wants(pod)).map(|(_, node)| node.name.clone()).collect()
+    let pods = world.pods.values().filter(|pod| wants(pod));
+    pods.filter_map(|pod| node_where_it_counts(world, pod)).map(|node| node.name.clone()).collect()
 }
 
 fn pods_that_count(world: &World) -> impl Iterator<Item = (&Pod, &Node)> {
-    let pods = world.pods.values().filter(|pod| !pod.terminated);
-    pods.filter_map(|pod| Some((pod, world.nodes.get(pod.node.as_ref()?).filter(|node| node.managed)?)))
+    world.pods.values().filter_map(|pod| Some((pod, node_where_it_counts(world, pod)?)))
+}
+
+fn node_where_it_counts<'a>(world: &'a World, pod: &Pod) -> Option<&'a Node> {
+    let node = pod.node.as_ref().filter(|_| !pod.terminated)?;
+    world.nodes.get(node).filter(|node| node.managed)
 }
 
 /// The volume behind one volume of a pod, if every object on the way is there.
