@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use smol_str::SmolStr;
+
 use crate::model::ids::{InstanceId, NodeName};
 
 /// Why an attach or a detach waits.
@@ -163,7 +165,7 @@ impl fmt::Display for BlockedReason {
             Self::VolumeState(state) => write!(f, "the volume is {state}"),
             Self::MultiAttach(node) => write!(f, "the volume is held by node {node}"),
             Self::HeldByUnknownAttachment { instance, device } => {
-                let instance = instance.as_ref().map_or("an AWS-managed host", |instance| instance.as_str());
+                let instance = instance.as_ref().map_or(SmolStr::new_static("an AWS-managed host"), InstanceId::text);
                 write!(f, "the volume is attached to {instance} at {device}, which no VolumeAttachment explains")
             }
             Self::StuckInEc2 { state, instance } => {

@@ -18,8 +18,8 @@ pub(super) async fn attach_volume(
 ) -> CallResult {
     let request = client
         .attach_volume()
-        .volume_id(volume.as_str())
-        .instance_id(instance.as_str())
+        .volume_id(volume.text())
+        .instance_id(instance.text())
         .device(device.as_str())
         .set_ebs_card_index(card.and_then(|card| i32::try_from(card).ok()));
     match request.customize().interceptor(sending.clone()).send().await {
@@ -36,8 +36,7 @@ pub(super) async fn detach_volume(
     instance: &InstanceId,
     device: &DeviceName,
 ) -> CallResult {
-    let request =
-        client.detach_volume().volume_id(volume.as_str()).instance_id(instance.as_str()).device(device.as_str());
+    let request = client.detach_volume().volume_id(volume.text()).instance_id(instance.text()).device(device.as_str());
     match request.customize().interceptor(sending.clone()).send().await {
         Ok(_) => CallResult::Done(Answer::Accepted),
         Err(error) => sending.failure(&error),

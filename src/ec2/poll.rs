@@ -5,6 +5,7 @@
 
 use aws_sdk_ec2::Client;
 use aws_sdk_ec2::types::Filter;
+use smol_str::SmolStr;
 
 use super::sending::Sending;
 use super::translate;
@@ -23,7 +24,7 @@ pub(super) async fn describe_volumes(
 ) -> CallResult {
     let request = client
         .describe_volumes()
-        .filters(filter("volume-id", volumes.iter().map(AwsVolumeId::as_str)))
+        .filters(filter("volume-id", volumes.iter().map(AwsVolumeId::text)))
         .max_results(PAGE_SIZE)
         .set_next_token(next_token.map(str::to_owned));
     match request.customize().interceptor(sending.clone()).send().await {
@@ -44,7 +45,7 @@ pub(super) async fn describe_instances(
 ) -> CallResult {
     let request = client
         .describe_instances()
-        .filters(filter("instance-id", instances.iter().map(InstanceId::as_str)))
+        .filters(filter("instance-id", instances.iter().map(InstanceId::text)))
         .max_results(PAGE_SIZE)
         .set_next_token(next_token.map(str::to_owned));
     match request.customize().interceptor(sending.clone()).send().await {
@@ -77,7 +78,7 @@ pub(super) async fn describe_instance_status(
     instances: &[InstanceId],
     next_token: Option<&str>,
 ) -> CallResult {
-    let ids = instances.iter().map(|id| id.as_str().to_owned()).collect();
+    let ids = instances.iter().map(|id| id.to_string()).collect();
     let request =
         client.describe_instance_status().set_instance_ids(Some(ids)).set_next_token(next_token.map(str::to_owned));
     match request.customize().interceptor(sending.clone()).send().await {
@@ -96,7 +97,7 @@ pub(super) async fn describe_volume_status(
     volumes: &[AwsVolumeId],
     next_token: Option<&str>,
 ) -> CallResult {
-    let ids = volumes.iter().map(|id| id.as_str().to_owned()).collect();
+    let ids = volumes.iter().map(|id| id.to_string()).collect();
     let request =
         client.describe_volume_status().set_volume_ids(Some(ids)).set_next_token(next_token.map(str::to_owned));
     match request.customize().interceptor(sending.clone()).send().await {
@@ -108,6 +109,6 @@ pub(super) async fn describe_volume_status(
     }
 }
 
-fn filter<'a>(name: &str, values: impl Iterator<Item = &'a str>) -> Filter {
-    Filter::builder().name(name).set_values(Some(values.map(str::to_owned).collect())).build()
+fn filter(name: &str, values: impl Iterator<Item = SmolStr>) -> Filter {
+    Filter::builder().name(name).set_values(Some(values.map(String::from).collect())).build()
 }

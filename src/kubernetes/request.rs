@@ -139,7 +139,7 @@ fn finalizers_patch(uid: &Uid, resource_version: &ResourceVersion, finalizers: &
 
 fn recorded_annotations(recorded: &Recorded) -> Value {
     json!({
-        NODE_ID_ANNOTATION: recorded.instance.as_str(),
+        NODE_ID_ANNOTATION: recorded.instance.text(),
         NODE_UID_ANNOTATION: recorded.node_uid.as_str(),
         DEVICE_ANNOTATION: recorded.device.as_str(),
     })
@@ -172,7 +172,7 @@ fn new_attachment(new: &NewAttachment) -> Value {
 fn inline_volume_spec(driver: &DriverName, handle: &VolumeHandle, inline: &InlineEbs) -> Value {
     let mut csi = Map::new();
     csi.insert("driver".into(), json!(driver.as_str()));
-    csi.insert("volumeHandle".into(), json!(handle.as_str()));
+    csi.insert("volumeHandle".into(), json!(handle.text()));
     if inline.read_only {
         csi.insert("readOnly".into(), json!(true));
     }

@@ -31,21 +31,8 @@ use std::fmt;
 use sha2::{Digest, Sha256};
 use smol_str::SmolStr;
 
-/// Why a text is not an identity of the wanted kind. Quotes the input.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{input:?} is not {expected}")]
-pub struct IdError {
-    /// The text as given.
-    pub input: String,
-    /// What would have been accepted.
-    pub expected: &'static str,
-}
-
-impl IdError {
-    fn new(input: &str, expected: &'static str) -> Self {
-        Self { input: input.to_owned(), expected }
-    }
-}
+pub use super::csi::{DriverName, EBS_DRIVER, VolumeHandle};
+pub use super::ec2_ids::{AwsVolumeId, IdError, InstanceId};
 
 macro_rules! name_type {
     ($(#[$doc:meta])* $name:ident) => {
@@ -79,55 +66,6 @@ macro_rules! name_type {
     };
 }
 
-macro_rules! ec2_id_type {
-    ($(#[$doc:meta])* $name:ident, $prefix:literal, $expected:literal) => {
-        $(#[$doc])*
-        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $name(SmolStr);
-
-        impl $name {
-            /// Parses the exact form EC2 writes: the prefix, then lower-case hexadecimal digits. Upper case is refused
-            /// rather than guessed at.
-            pub fn parse(text: &str) -> Result<Self, IdError> {
-                let digits = text.strip_prefix($prefix).ok_or_else(|| IdError::new(text, $expected))?;
-                let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-                if digits.is_empty() || digits.len() > 32 || !digits.bytes().all(hex) {
-                    return Err(IdError::new(text, $expected));
-                }
-                Ok(Self(SmolStr::new(text)))
-            }
-
-            /// The text, as EC2 writes it.
-            pub fn as_str(&self) -> &str {
-                &self.0
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.0)
-            }
-        }
-
-        impl fmt::Debug for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.0)
-            }
-        }
-    };
-}
-
-ec2_id_type!(
-    /// The identity of an EBS volume: `vol-` and hexadecimal digits. The same for every PersistentVolume and every
-    /// spelling that names the volume.
-    AwsVolumeId, "vol-", "an EBS volume id (vol- and lower-case hexadecimal digits)"
-);
-ec2_id_type!(
-    /// The identity of an EC2 instance. Comes from a Node's providerID, from a CSINode or from the annotation of a
-    /// VolumeAttachment, never from the name of a node.
-    InstanceId, "i-", "an EC2 instance id (i- and lower-case hexadecimal digits)"
-);
-
 name_type!(
     /// Name of a Node object. Says nothing about the instance behind it: names are used again.
     NodeName
@@ -147,14 +85,6 @@ name_type!(
 name_type!(
     /// Name of a VolumeAttachment. For those that attachd or upstream made: see [`AttachmentName::of`].
     AttachmentName
-);
-name_type!(
-    /// Name of a CSI driver, such as `ebs.csi.aws.com`.
-    DriverName
-);
-name_type!(
-    /// A CSI volume handle, opaque except for EBS, where it is an [`AwsVolumeId`].
-    VolumeHandle
 );
 name_type!(
     /// `node.status.nodeInfo.bootID`: another one after each boot of the machine.
@@ -180,39 +110,6 @@ impl ResourceVersion {
     }
 }
 
-/// The name the EBS CSI driver registers under.
-pub const EBS_DRIVER: &str = "ebs.csi.aws.com";
-/// What [`DriverName::attacher_finalizer`] makes of it.
-const EBS_ATTACHER_FINALIZER: &str = "external-attacher/ebs-csi-aws-com";
-
-impl DriverName {
-    /// `ebs.csi.aws.com`.
-    pub fn ebs() -> Self {
-        Self(SmolStr::new_static(EBS_DRIVER))
-    }
-
-    /// Whether this is the EBS driver, whose attachments attachd makes itself.
-    pub fn is_ebs(&self) -> bool {
-        self.0 == EBS_DRIVER
-    }
-
-    /// Whether this is [`Self::attacher_finalizer`].
-    pub fn is_attacher_finalizer(&self, finalizer: &str) -> bool {
-        if self.is_ebs() { finalizer == EBS_ATTACHER_FINALIZER } else { finalizer == self.attacher_finalizer() }
-    }
-
-    /// The finalizer of csi-attacher for this driver, as external-attacher forms it: every character outside
-    /// `[A-Za-z0-9-]` becomes `-`; a trailing `-` gets an `X`.
-    pub fn attacher_finalizer(&self) -> String {
-        let mut name: String =
-            self.0.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '-' }).collect();
-        if name.ends_with('-') {
-            name.push('X');
-        }
-        format!("external-attacher/{name}")
-    }
-}
-
 /// A volume as the desired and the actual state key it: driver and handle. For EBS the handle is always the bare
 /// `vol-…` id, whatever spelling the PersistentVolume or the pod used.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -226,12 +123,12 @@ pub struct VolumeKey {
 impl VolumeKey {
     /// The EBS volume with this id.
     pub fn ebs(id: &AwsVolumeId) -> Self {
-        Self { handle: VolumeHandle::new(id.as_str()), driver: DriverName::ebs() }
+        Self { handle: VolumeHandle::from(id), driver: DriverName::ebs() }
     }
 
     /// The EBS volume id, if this is an EBS volume.
     pub fn aws_volume_id(&self) -> Option<AwsVolumeId> {
-        if self.driver.is_ebs() { AwsVolumeId::parse(self.handle.as_str()).ok() } else { None }
+        self.handle.aws_volume_id().filter(|_| self.driver.is_ebs()).cloned()
     }
 
     /// The name kubelets compare in `volumesAttached` and `volumesInUse`.
@@ -244,8 +141,7 @@ impl VolumeKey {
 
     /// Whether its name on a list tells driver and handle again. Upstream requires exactly one `^`.
     fn has_name_to_read_back(&self) -> bool {
-        let is_part = |text: &str| !text.is_empty() && !text.contains('^');
-        is_part(self.driver.as_str()) && is_part(self.handle.as_str())
+        self.handle.is_part_of_a_name() && self.driver.is_part_of_a_name()
     }
 }
 
@@ -338,7 +234,7 @@ impl AttachmentName {
     /// name, one after the other. Two PersistentVolumes with one handle share it.
     pub fn of(key: &AttachmentKey) -> Self {
         let mut hash = Sha256::new();
-        hash.update(key.volume.handle.as_str());
+        hash.update(key.volume.handle.text());
         hash.update(key.volume.driver.as_str());
         hash.update(key.node.as_str());
         let mut name = String::with_capacity(68);

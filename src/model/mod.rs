@@ -7,7 +7,10 @@
 
 pub mod attachment;
 pub mod claim;
+mod csi;
 pub mod device;
+mod ec2_ids;
+mod hex_digits;
 pub mod ids;
 pub mod node;
 pub mod outcome;

@@ -1,7 +1,8 @@
 //! Filters of describe calls: which ids are asked for, and a predicate for the rest.
 
+use smol_str::SmolStr;
+
 use super::query::{Filter, has_wildcard, matches};
-use crate::model::device::DeviceName;
 use crate::model::ids::{AwsVolumeId, InstanceId};
 use crate::model::volume::{InstanceReading, VolumeReading};
 use crate::sim::ec2::Ec2Error;
@@ -48,17 +49,17 @@ pub(super) const VOLUME_FILTERS: [&str; 8] = [
 pub(super) fn keeps_volume(filters: &[Filter], volume: &VolumeReading) -> bool {
     filters.iter().all(|filter| {
         let attachments = volume.attachments.iter();
-        let shown: Vec<&str> = match filter.name.as_str() {
-            "volume-id" => vec![volume.id.as_str()],
-            "status" => vec![volume.state.as_str()],
-            "availability-zone" => vec![volume.zone.as_str()],
-            "multi-attach-enabled" => vec![if volume.multi_attach_enabled { "true" } else { "false" }],
-            "volume-type" => vec![volume_type(volume.multi_attach_enabled)],
-            "attachment.instance-id" => {
-                attachments.filter_map(|a| a.instance.as_ref()).map(InstanceId::as_str).collect()
+        let shown: Vec<SmolStr> = match filter.name.as_str() {
+            "volume-id" => vec![volume.id.text()],
+            "status" => vec![volume.state.as_str().into()],
+            "availability-zone" => vec![volume.zone.as_str().into()],
+            "multi-attach-enabled" => vec![if volume.multi_attach_enabled { "true" } else { "false" }.into()],
+            "volume-type" => vec![volume_type(volume.multi_attach_enabled).into()],
+            "attachment.instance-id" => attachments.filter_map(|a| a.instance.as_ref()).map(InstanceId::text).collect(),
+            "attachment.device" => {
+                attachments.filter_map(|a| a.device.as_ref()).map(|device| device.as_str().into()).collect()
             }
-            "attachment.device" => attachments.filter_map(|a| a.device.as_ref()).map(DeviceName::as_str).collect(),
-            "attachment.status" => attachments.map(|a| a.state.as_str()).collect(),
+            "attachment.status" => attachments.map(|a| a.state.as_str().into()).collect(),
             _ => Vec::new(),
         };
         any_matches(filter, &shown)
@@ -81,15 +82,15 @@ pub(super) fn keeps_instance(filters: &[Filter], instance: &InstanceReading) -> 
     let code = instance_state_code(&instance.state).to_string();
     filters.iter().all(|filter| {
         let mappings = instance.mappings.iter();
-        let shown: Vec<&str> = match filter.name.as_str() {
-            "instance-id" => vec![instance.id.as_str()],
-            "instance-type" => vec![instance.instance_type.as_str()],
-            "instance-state-name" => vec![instance.state.as_str()],
-            "instance-state-code" => vec![&code],
-            "availability-zone" => vec![instance.zone.as_str()],
-            "block-device-mapping.device-name" => mappings.map(|m| m.device.as_str()).collect(),
+        let shown: Vec<SmolStr> = match filter.name.as_str() {
+            "instance-id" => vec![instance.id.text()],
+            "instance-type" => vec![instance.instance_type.as_str().into()],
+            "instance-state-name" => vec![instance.state.as_str().into()],
+            "instance-state-code" => vec![code.as_str().into()],
+            "availability-zone" => vec![instance.zone.as_str().into()],
+            "block-device-mapping.device-name" => mappings.map(|m| m.device.as_str().into()).collect(),
             "block-device-mapping.volume-id" => {
-                mappings.filter_map(|m| m.volume.as_ref()).map(AwsVolumeId::as_str).collect()
+                mappings.filter_map(|m| m.volume.as_ref()).map(AwsVolumeId::text).collect()
             }
             _ => Vec::new(),
         };
@@ -97,6 +98,6 @@ pub(super) fn keeps_instance(filters: &[Filter], instance: &InstanceReading) -> 
     })
 }
 
-fn any_matches(filter: &Filter, shown: &[&str]) -> bool {
+fn any_matches(filter: &Filter, shown: &[SmolStr]) -> bool {
     filter.values.iter().any(|value| shown.iter().any(|text| matches(value, text)))
 }

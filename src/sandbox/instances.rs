@@ -48,7 +48,8 @@ pub(super) fn describe(exchange: &mut Exchange<'_>) -> Reply {
 
 /// A reservation; its id is made from its first instance's.
 fn reservation(model: &Ec2Model, instances: &[InstanceReading]) -> Vec<Element> {
-    let number = instances.first().map(|first| first.id.as_str().trim_start_matches("i-")).unwrap_or_default();
+    let first = instances.first().map(|first| first.id.text()).unwrap_or_default();
+    let number = first.trim_start_matches("i-");
     vec![
         text("reservationId", format!("r-{number}")),
         text("ownerId", ACCOUNT),

@@ -86,7 +86,7 @@ impl Bench {
             self.api.register_node(self.now, &new);
             let status = KubeletStatus { ready: true, ..KubeletStatus::default() };
             self.api.patch_by_kubelet(self.now, &node(index), &status).expect("a node");
-            let drivers = [(DriverName::ebs(), instance(index).as_str().into())].into();
+            let drivers = [(DriverName::ebs(), instance(index).text())].into();
             self.api.put_csi_node(CsiNode { name: node(index), drivers });
         }
         for index in 0..count {
@@ -101,7 +101,7 @@ impl Bench {
                 claim: None,
                 source: PersistentVolumeSource::Csi {
                     driver: DriverName::ebs(),
-                    handle: VolumeHandle::new(id.as_str()),
+                    handle: VolumeHandle::new(id.text()),
                     attributes: Default::default(),
                 },
                 access_modes: [AccessMode::ReadWriteOnce].into(),

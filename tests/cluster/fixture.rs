@@ -401,7 +401,7 @@ async fn create_node(client: &Client, machine: &Machine) {
     let csi_node = json!({
         "metadata": {"name": machine.node.as_str()},
         "spec": {"drivers": [{
-            "name": EBS_DRIVER, "nodeID": machine.instance.as_str(),
+            "name": EBS_DRIVER, "nodeID": machine.instance.text(),
             "topologyKeys": ["topology.ebs.csi.aws.com/zone"], "allocatable": {"count": 31},
         }]},
     });
@@ -431,7 +431,7 @@ async fn create_claim(client: &Client, n: usize, volume: &AwsVolumeId, attached:
             "nodeAffinity": attached.then_some(affinity),
             "accessModes": ["ReadWriteOnce"], "capacity": size, "storageClassName": "",
             "persistentVolumeReclaimPolicy": "Retain",
-            "csi": {"driver": EBS_DRIVER, "volumeHandle": volume.as_str(), "fsType": "ext4"},
+            "csi": {"driver": EBS_DRIVER, "volumeHandle": volume.text(), "fsType": "ext4"},
             "claimRef": {
                 "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": NAMESPACE,
                 "name": claim_name(n), "uid": claim.metadata.uid,

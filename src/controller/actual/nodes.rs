@@ -186,7 +186,7 @@ impl NodeRecord {
         };
         match self.csi.as_ref().and_then(|(csi, _)| csi.drivers.get(&DriverName::ebs())) {
             None => Identity::NotRegistered,
-            Some(id) if id.as_str() == instance.as_str() => Identity::Instance(instance.clone()),
+            Some(id) if InstanceId::parse(id).as_ref() == Ok(instance) => Identity::Instance(instance.clone()),
             Some(_) => Identity::Mismatch,
         }
     }

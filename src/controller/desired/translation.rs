@@ -84,10 +84,10 @@ impl Unresolved {
 pub fn volume_of_source(source: &PersistentVolumeSource) -> Result<VolumeKey, Unresolved> {
     match source {
         PersistentVolumeSource::Csi { driver, handle, .. } if driver.is_ebs() => {
-            if handle.as_str().starts_with(NODE_LOCAL_PREFIX) {
-                return Err(Unresolved::NodeLocal(SmolStr::new(handle.as_str())));
+            if handle.text().starts_with(NODE_LOCAL_PREFIX) {
+                return Err(Unresolved::NodeLocal(handle.text()));
             }
-            AwsVolumeId::parse(handle.as_str()).map(|id| VolumeKey::ebs(&id)).map_err(Unresolved::BadVolumeId)
+            AwsVolumeId::parse(&handle.text()).map(|id| VolumeKey::ebs(&id)).map_err(Unresolved::BadVolumeId)
         }
         PersistentVolumeSource::Csi { driver, handle, .. } => {
             let volume = VolumeKey { handle: handle.clone(), driver: driver.clone() };

@@ -175,7 +175,7 @@ pub fn not_an_ec2_instance(node: &NodeName, provider_id: &str) -> EventText {
 /// EC2 shows the volume attached in a way that no VolumeAttachment of this cluster explains. Without an instance it is one
 /// that AWS manages.
 pub fn foreign_attachment(volume: &VolumeKey, instance: Option<&InstanceId>, device: Option<&DeviceName>) -> EventText {
-    let instance = instance.map_or("a host that AWS manages", InstanceId::as_str);
+    let instance = instance.map_or(SmolStr::new_static("a host that AWS manages"), InstanceId::text);
     let device = device.map_or("an unknown device", DeviceName::as_str);
     let message = format!(
         "Volume {volume} is attached to {instance} at {device} by somebody else: it is not touched from here. If nothing \

@@ -157,7 +157,7 @@ impl Notes {
     }
 
     fn say(&mut self, regarding: Regarding, volume: &VolumeKey, text: EventText, now: Monotonic) {
-        if self.memory.admit(&regarding, volume.handle.as_str(), &text, now) {
+        if self.memory.admit(&regarding, &volume.handle.text(), &text, now) {
             self.push(text.about(regarding));
         }
     }

@@ -30,7 +30,7 @@ pub fn source(slot: &Slot) -> Option<NewSource> {
     match &slot.object.as_ref()?.source {
         AttachmentSource::PersistentVolume(name) => Some(NewSource::PersistentVolume(name.clone())),
         AttachmentSource::Inline { handle, .. } => Some(NewSource::Inline(InlineEbs {
-            volume_id: handle.as_str().into(),
+            volume_id: handle.text(),
             fs_type: None,
             partition: 0,
             read_only: false,

@@ -273,7 +273,7 @@ const VA: &str = "VolumeAttachment.storage.k8s.io";
 const VAS: &str = "volumeattachments.storage.k8s.io";
 
 fn record(object: &mut VolumeAttachment, recorded: &Recorded) {
-    object.node_id = Some(SmolStr::new(recorded.instance.as_str()));
+    object.node_id = Some(recorded.instance.text());
     object.node_uid = Some(recorded.node_uid.clone());
     object.device = Some(recorded.device.clone());
 }

@@ -54,7 +54,7 @@ fn exclusive_volume_is_on_one_instance(world: &World, id: &AwsVolumeId, found: &
     });
     let holds = !broken || !is_exclusive(world, id);
     found.judge(Invariant::ExclusiveVolumeOnOneInstance, holds, || {
-        let instances: Vec<_> = volume.attachments.iter().map(|a| a.instance.as_str()).collect();
+        let instances: Vec<_> = volume.attachments.iter().map(|a| a.instance.text()).collect();
         (id.to_string(), format!("attached to {}", instances.join(" and ")))
     });
 }

@@ -136,7 +136,7 @@ pub fn usable_instance<'a>(world: &World, node: &'a Node) -> Option<&'a Instance
     let instance = instance_of(node)?;
     let said = world.csi_nodes.get(&node.name)?.drivers.get(&DriverName::ebs())?;
     let running = world.instances.get(instance).is_some_and(|i| i.state == InstanceState::Running);
-    (running && said == instance.as_str()).then_some(instance)
+    (running && InstanceId::parse(said).as_ref() == Ok(instance)).then_some(instance)
 }
 
 /// Whether the volume carries, on that node, the unknown mark of its present boot: it is neither attached to it anew nor

@@ -273,7 +273,7 @@ impl<C: Commander> Driver<C> {
 
 fn volume_of(volume: &PersistentVolume) -> Option<AwsVolumeId> {
     match &volume.source {
-        PersistentVolumeSource::Csi { handle, .. } => AwsVolumeId::parse(handle.as_str()).ok(),
+        PersistentVolumeSource::Csi { handle, .. } => AwsVolumeId::parse(&handle.text()).ok(),
         PersistentVolumeSource::InTreeEbs(id) => {
             KubernetesVolumeId::parse(id).ok().map(|id| id.aws_volume_id().clone())
         }

@@ -79,7 +79,7 @@ impl<C: Commander> Driver<C> {
         let driver = DriverName::new(OTHER_DRIVER);
         self.api.put_csi_driver(CsiDriver { name: driver.clone(), attach_required: true });
         let volume = self.ec2.new_volume_id();
-        let key = VolumeKey { driver, handle: VolumeHandle::new(volume.as_str()) };
+        let key = VolumeKey { driver, handle: VolumeHandle::new(volume.text()) };
         let claim = claim_of(name);
         let pv = other_volume(&format!("pv-{name}"), &key);
         self.api.create_bound_claim(&ClaimKey::new("default", claim.clone()), pv);

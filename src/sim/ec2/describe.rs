@@ -69,7 +69,7 @@ impl World {
     ) -> Result<Page<VolumeReading>, Ec2Error> {
         let (after, limit) = page_bounds(query, |text| AwsVolumeId::parse(text).ok())?;
         if self.faults.empty_page() {
-            return Ok((Vec::new(), Some(token(after.as_ref().map_or("", AwsVolumeId::as_str)))));
+            return Ok((Vec::new(), Some(token(&after.as_ref().map(AwsVolumeId::text).unwrap_or_default()))));
         }
         let ids = match &query.selection {
             Selection::All => following(&self.volumes, after.as_ref()),
@@ -82,7 +82,7 @@ impl World {
             Selection::Filtered(wanted) => sorted(wanted, after.as_ref()),
         };
         let (page, last) = fill_page(ids, limit, query.keep, |id| self.read_volume(id));
-        self.answer(page, last.map(|id| token(id.as_str())))
+        self.answer(page, last.map(|id| token(&id.text())))
     }
 
     /// One page of DescribeInstances.
@@ -92,7 +92,7 @@ impl World {
     ) -> Result<Page<InstanceReading>, Ec2Error> {
         let (after, limit) = page_bounds(query, |text| InstanceId::parse(text).ok())?;
         if self.faults.empty_page() {
-            return Ok((Vec::new(), Some(token(after.as_ref().map_or("", InstanceId::as_str)))));
+            return Ok((Vec::new(), Some(token(&after.as_ref().map(InstanceId::text).unwrap_or_default()))));
         }
         let ids = match &query.selection {
             Selection::All => following(&self.instances, after.as_ref()),
@@ -105,7 +105,7 @@ impl World {
             Selection::Filtered(wanted) => sorted(wanted, after.as_ref()),
         };
         let (page, last) = fill_page(ids, limit, query.keep, |id| self.read_instance(id));
-        self.answer(page, last.map(|id| token(id.as_str())))
+        self.answer(page, last.map(|id| token(&id.text())))
     }
 
     /// DescribeInstanceTypes: every name that looks like a type is one.

@@ -22,7 +22,7 @@ impl Kubelet {
         let node = at.api.register_node(at.now, &self.new_node());
         let id_for = |driver: &DriverName| {
             let ebs = driver.is_ebs();
-            SmolStr::new(if ebs { self.machine.instance().as_str() } else { self.name.as_str() })
+            if ebs { self.machine.instance().text() } else { SmolStr::new(self.name.as_str()) }
         };
         let others = at.api.csi_drivers().map(|driver| driver.name.clone());
         let drivers: BTreeMap<DriverName, SmolStr> =

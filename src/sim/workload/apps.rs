@@ -54,7 +54,7 @@ pub struct App {
 impl App {
     /// Its volume, driver and handle.
     pub fn key(&self) -> VolumeKey {
-        VolumeKey { driver: self.driver.clone(), handle: VolumeHandle::new(self.volume.as_str()) }
+        VolumeKey { driver: self.driver.clone(), handle: VolumeHandle::new(self.volume.text()) }
     }
 
     /// Whether its present pod was made in place of an earlier one.

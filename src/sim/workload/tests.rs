@@ -130,7 +130,7 @@ fn pods_of_a_missing_node_are_collected_and_a_taint_fences_only_a_node_not_ready
 fn a_node_goes_with_its_instance_once_it_is_not_ready() {
     let (mut api, _apps, _dice, n1, n2, _id) = world();
     let mut plane = ControlPlane::new(ControlPlaneOptions::default());
-    let gone = |instance: &InstanceId| instance.as_str() == "i-01";
+    let gone = |instance: &InstanceId| instance.text() == "i-01";
     plane.instance_gone(at(1));
     plane.wake(at(10), &mut api, gone);
     assert!(api.node(&n1).is_some(), "Ready nodes are not asked about");

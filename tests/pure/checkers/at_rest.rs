@@ -96,7 +96,7 @@ fn lists_must_be_exact() {
 fn a_deleted_persistent_volume_must_be_let_go() {
     let deleting = |id: AwsVolumeId| {
         broken(|w| {
-            let pv = PersistentVolumeName::new(id.as_str());
+            let pv = PersistentVolumeName::new(id.text());
             w.persistent_volumes.get_mut(&pv).unwrap().deleting = true;
         })
     };

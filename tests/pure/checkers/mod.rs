@@ -130,7 +130,7 @@ fn add_machine(world: &mut World, node: &NodeName, instance: &InstanceId) {
             uid: Uid::new(format!("uid-{node}")),
             resource_version: ResourceVersion::new("1"),
             managed: true,
-            provider_id: ProviderId::parse(instance.as_str()),
+            provider_id: ProviderId::parse(&instance.text()),
             zone: Some(Zone::new("z")),
             ready: Ready { is_true: true, since: Some(Wall::from_millis(0)), heartbeat: None },
             out_of_service: false,
@@ -140,7 +140,7 @@ fn add_machine(world: &mut World, node: &NodeName, instance: &InstanceId) {
             in_use_unknown: UnknownMarks::default(),
         },
     );
-    let drivers = BTreeMap::from([(DriverName::ebs(), instance.as_str().into())]);
+    let drivers = BTreeMap::from([(DriverName::ebs(), instance.text())]);
     world.csi_nodes.insert(node.clone(), CsiNode { name: node.clone(), drivers });
     let (state, zone) = (InstanceState::Running, Zone::new("z"));
     let machine = Ec2Instance { state, zone, boot, impaired: false, volume_limit: 25 };
@@ -150,9 +150,9 @@ fn add_machine(world: &mut World, node: &NodeName, instance: &InstanceId) {
 fn add_volume(world: &mut World, id: &AwsVolumeId) {
     let volume = Ec2Volume { multi_attach_enabled: false, zone: Zone::new("z"), attachments: Vec::new() };
     world.volumes.insert(id.clone(), volume);
-    let claim = ClaimKey::new("default", id.as_str());
+    let claim = ClaimKey::new("default", id.text());
     let uid = Uid::new(format!("claim-{id}"));
-    let pv = PersistentVolumeName::new(id.as_str());
+    let pv = PersistentVolumeName::new(id.text());
     world.persistent_volumes.insert(
         pv.clone(),
         PersistentVolume {
@@ -164,7 +164,7 @@ fn add_volume(world: &mut World, id: &AwsVolumeId) {
             claim: Some((claim.clone(), uid.clone())),
             source: PersistentVolumeSource::Csi {
                 driver: DriverName::ebs(),
-                handle: VolumeHandle::new(id.as_str()),
+                handle: VolumeHandle::new(id.text()),
                 attributes: BTreeMap::new(),
             },
             access_modes: [AccessMode::ReadWriteOnce].into(),
@@ -185,7 +185,7 @@ fn add_pod(world: &mut World, volume: &AwsVolumeId, node: &NodeName) {
         scheduled: None,
         deleting: false,
         terminated: false,
-        volumes: vec![PodVolume::Claim(volume.as_str().into())],
+        volumes: vec![PodVolume::Claim(volume.text())],
     };
     world.pods.insert(key, pod);
 }
@@ -201,8 +201,8 @@ fn attach(world: &mut World, volume: &AwsVolumeId, node: &NodeName, instance: &I
         finalizers: vec![DriverName::ebs().attacher_finalizer().into()],
         driver: DriverName::ebs(),
         node: node.clone(),
-        source: AttachmentSource::PersistentVolume(PersistentVolumeName::new(volume.as_str())),
-        node_id: Some(instance.as_str().into()),
+        source: AttachmentSource::PersistentVolume(PersistentVolumeName::new(volume.text())),
+        node_id: Some(instance.text()),
         node_uid: Some(Uid::new(format!("uid-{node}"))),
         device: Some(device()),
         unmounted: None,

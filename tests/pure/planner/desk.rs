@@ -492,7 +492,7 @@ pub fn persistent_volume(v: &str) -> PersistentVolume {
         claim: None,
         source: PersistentVolumeSource::Csi {
             driver: DriverName::ebs(),
-            handle: VolumeHandle::new(volume(v).as_str()),
+            handle: VolumeHandle::new(volume(v).text()),
             attributes: BTreeMap::new(),
         },
         access_modes: [AccessMode::ReadWriteOnce].into(),

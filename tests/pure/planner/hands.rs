@@ -51,7 +51,7 @@ impl Desk {
 
     /// The node plugin registers with the kubelet.
     pub fn csi(&mut self, n: &str, i: &str) {
-        let drivers = [(DriverName::ebs(), instance(i).as_str().into())].into();
+        let drivers = [(DriverName::ebs(), instance(i).text())].into();
         self.api.put_csi_node(CsiNode { name: node(n), drivers });
     }
 
@@ -252,7 +252,7 @@ impl Desk {
         let attachments = self.ec2.volume(&volume(v)).unwrap().attachments().iter();
         attachments
             .map(|a| {
-                let instance = a.instance.as_str().replacen("i-0", "i", 1);
+                let instance = a.instance.text().replacen("i-0", "i", 1);
                 format!("{instance} {} {}", a.device, a.state.as_str())
             })
             .collect()

@@ -12,7 +12,7 @@ fn add_loading(desk: &mut Desk, v: &str, value: &str) {
     desk.ec2.set_initializing(&volume(v), true);
     let source = PersistentVolumeSource::Csi {
         driver: DriverName::ebs(),
-        handle: VolumeHandle::new(volume(v).as_str()),
+        handle: VolumeHandle::new(volume(v).text()),
         attributes: [("blockattachuntilinitialized".into(), value.into())].into(),
     };
     desk.api.create_bound_claim(&claim_key(v), PersistentVolume { source, ..persistent_volume(v) });

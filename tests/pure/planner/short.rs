@@ -70,11 +70,11 @@ fn pair(name: &AttachmentName) -> String {
 }
 
 fn vol(id: &AwsVolumeId) -> String {
-    id.as_str().replacen("vol-0", "v", 1)
+    id.text().replacen("vol-0", "v", 1)
 }
 
 fn inst(id: &InstanceId) -> String {
-    id.as_str().replacen("i-0", "i", 1)
+    id.text().replacen("i-0", "i", 1)
 }
 
 fn device(device: &DeviceName) -> &str {

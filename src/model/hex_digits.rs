@@ -1,0 +1,81 @@
+//! The digits of an EC2 id, as a number: ids are compared far more often than they are written.
+//!
+//! Flow: `ids` parses them once and writes them again. Must never lose or add a digit, nor order two otherwise than their
+//! texts.
+
+use smol_str::{SmolStr, SmolStrBuilder};
+
+/// Up to 32 lower-case hexadecimal digits, left-aligned: so they compare as their text does.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct HexDigits {
+    high: u64,
+    low: u64,
+    count: u8,
+}
+
+/// Digits in one of the two numbers.
+const IN_HALF: usize = 16;
+
+impl HexDigits {
+    const MOST: usize = 2 * IN_HALF;
+
+    /// Exactly what [`Self::text`] writes again: upper case, nothing at all and more than 32 digits are refused.
+    pub(super) fn parse(digits: &str) -> Option<Self> {
+        if digits.is_empty() || digits.len() > Self::MOST {
+            return None;
+        }
+        let mut halves = [0u64; 2];
+        for (at, byte) in digits.bytes().enumerate() {
+            let digit = match byte {
+                b'0'..=b'9' => byte - b'0',
+                b'a'..=b'f' => byte - b'a' + 10,
+                _ => return None,
+            };
+            halves[at / IN_HALF] |= u64::from(digit) << shift(at);
+        }
+        Some(Self { high: halves[0], low: halves[1], count: u8::try_from(digits.len()).ok()? })
+    }
+
+    /// The digits with `prefix` before them.
+    pub(super) fn text(&self, prefix: &str) -> SmolStr {
+        let mut text = SmolStrBuilder::new();
+        text.push_str(prefix);
+        for at in 0..usize::from(self.count) {
+            let half = if at < IN_HALF { self.high } else { self.low };
+            text.push(char::from(b"0123456789abcdef"[(half >> shift(at)) as usize % 16]));
+        }
+        text.finish()
+    }
+}
+
+/// Where the digit stands in its half.
+fn shift(at: usize) -> usize {
+    4 * (IN_HALF - 1 - at % IN_HALF)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_accepted_text_is_written_again_and_ordered_as_text() {
+        let whole = "0123456789abcdeffedcba9876543210";
+        let mut texts: Vec<String> = (1..=32).map(|length| whole[..length].to_owned()).collect();
+        texts.extend((1..=32).map(|length| whole[32 - length..].to_owned()));
+        texts.extend(["0", "00", "000000000000000000", "f", "0f", "1", "10"].map(str::to_owned));
+        for one in &texts {
+            let digits = HexDigits::parse(one).unwrap();
+            assert_eq!(digits.text(""), *one);
+            for other in &texts {
+                assert_eq!(digits.cmp(&HexDigits::parse(other).unwrap()), one.cmp(other), "{one} and {other}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_could_not_be_written_again_is_refused() {
+        for text in ["", "A", "g", "0x", "é", "-1", &"0".repeat(33)] {
+            assert_eq!(HexDigits::parse(text).map(|digits| digits.text("")), None, "{text}");
+        }
+    }
+}
