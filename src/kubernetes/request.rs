@@ -46,20 +46,20 @@ pub fn build(call: &KubernetesCall, now: Wall, serial: u64) -> Result<Request<Ve
         KubernetesCall::RecordAttachment { name, uid, resource_version, finalizers, recorded } => {
             let mut metadata = finalizers_patch(uid, resource_version, finalizers);
             metadata["annotations"] = recorded_annotations(recorded);
-            merge(&attachments, name.as_str(), json!({ "metadata": metadata }))
+            merge(&attachments, &name.text(), json!({ "metadata": metadata }))
         }
         KubernetesCall::PatchAttachmentStatus { name, uid, change } => {
             let body = json!({ "metadata": { "uid": uid.as_str() }, "status": attachment_status(change, now) });
-            attachments.patch_subresource("status", name.as_str(), &patch(), &Patch::Merge(body))
+            attachments.patch_subresource("status", &name.text(), &patch(), &Patch::Merge(body))
         }
         KubernetesCall::SetAttachmentFinalizers { name, uid, resource_version, finalizers } => {
             let metadata = finalizers_patch(uid, resource_version, finalizers);
-            merge(&attachments, name.as_str(), json!({ "metadata": metadata }))
+            merge(&attachments, &name.text(), json!({ "metadata": metadata }))
         }
         KubernetesCall::DeleteAttachment { name, uid, resource_version } => {
-            attachments.delete(name.as_str(), &delete(uid, resource_version))
+            attachments.delete(&name.text(), &delete(uid, resource_version))
         }
-        KubernetesCall::GetAttachment { name } => attachments.get(name.as_str(), &GetParams::default()),
+        KubernetesCall::GetAttachment { name } => attachments.get(&name.text(), &GetParams::default()),
         KubernetesCall::SetPersistentVolumeFinalizers { name, uid, resource_version, finalizers } => {
             let metadata = finalizers_patch(uid, resource_version, finalizers);
             merge(&Resource::new(PERSISTENT_VOLUMES), name.as_str(), json!({ "metadata": metadata }))
@@ -148,7 +148,7 @@ fn recorded_annotations(recorded: &Recorded) -> Value {
 /// The VolumeAttachment as upstream makes it, with what attachd records in the same write.
 fn new_attachment(new: &NewAttachment) -> Value {
     let volume = &new.key.volume;
-    let mut metadata = json!({ "name": AttachmentName::of(&new.key).as_str() });
+    let mut metadata = json!({ "name": AttachmentName::of(&new.key).text() });
     if let Some(recorded) = &new.recorded {
         metadata["finalizers"] = json!([volume.driver.attacher_finalizer()]);
         metadata["annotations"] = recorded_annotations(recorded);
@@ -217,10 +217,10 @@ fn rfc3339(time: Wall) -> String {
 
 fn create_event(note: &EventNote, now: Wall, serial: u64) -> Result<Request<Vec<u8>>, Error> {
     let (api_version, kind, namespace, name, uid) = match &note.regarding {
-        Regarding::Pod(key, uid) => ("v1", "Pod", Some(key.namespace.as_str()), key.name.as_str(), uid),
-        Regarding::PersistentVolume(name, uid) => ("v1", "PersistentVolume", None, name.as_str(), uid),
-        Regarding::Attachment(name, uid) => ("storage.k8s.io/v1", "VolumeAttachment", None, name.as_str(), uid),
-        Regarding::Node(name, uid) => ("v1", "Node", None, name.as_str(), uid),
+        Regarding::Pod(key, uid) => ("v1", "Pod", Some(key.namespace.as_str()), key.name.to_string(), uid),
+        Regarding::PersistentVolume(name, uid) => ("v1", "PersistentVolume", None, name.to_string(), uid),
+        Regarding::Attachment(name, uid) => ("storage.k8s.io/v1", "VolumeAttachment", None, name.to_string(), uid),
+        Regarding::Node(name, uid) => ("v1", "Node", None, name.to_string(), uid),
     };
     let mut involved = json!({ "apiVersion": api_version, "kind": kind, "name": name, "uid": uid.as_str() });
     if let Some(namespace) = namespace {
@@ -232,7 +232,7 @@ fn create_event(note: &EventNote, now: Wall, serial: u64) -> Result<Request<Vec<
     let event = json!({
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": { "name": event_name(name, now, serial), "namespace": namespace },
+        "metadata": { "name": event_name(&name, now, serial), "namespace": namespace },
         "involvedObject": involved,
         "type": if note.warning { "Warning" } else { "Normal" },
         "reason": note.reason,

@@ -31,19 +31,21 @@ use std::fmt;
 use sha2::{Digest, Sha256};
 use smol_str::SmolStr;
 
+pub use super::attachment_name::AttachmentName;
 pub use super::csi::{DriverName, EBS_DRIVER, VolumeHandle};
 pub use super::ec2_ids::{AwsVolumeId, IdError, InstanceId};
+use super::searched_text::SearchedText;
 
 macro_rules! name_type {
-    ($(#[$doc:meta])* $name:ident) => {
+    ($(#[$doc:meta])* $name:ident($text:ty)) => {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $name(SmolStr);
+        pub struct $name($text);
 
         impl $name {
             /// Takes the text as it is: its form was checked where it was written (API server, EC2).
             pub fn new(text: impl Into<SmolStr>) -> Self {
-                Self(text.into())
+                Self(<$text>::from(text.into()))
             }
 
             /// The text.
@@ -68,35 +70,31 @@ macro_rules! name_type {
 
 name_type!(
     /// Name of a Node object. Says nothing about the instance behind it: names are used again.
-    NodeName
+    NodeName(SearchedText)
 );
 name_type!(
     /// `metadata.uid` of any object: two objects of one name have different ones.
-    Uid
+    Uid(SearchedText)
 );
 name_type!(
     /// `metadata.resourceVersion`: opaque, compared for equality, sent back as a precondition.
-    ResourceVersion
+    ResourceVersion(SmolStr)
 );
 name_type!(
     /// Name of a PersistentVolume.
-    PersistentVolumeName
-);
-name_type!(
-    /// Name of a VolumeAttachment. For those that attachd or upstream made: see [`AttachmentName::of`].
-    AttachmentName
+    PersistentVolumeName(SearchedText)
 );
 name_type!(
     /// `node.status.nodeInfo.bootID`: another one after each boot of the machine.
-    BootId
+    BootId(SmolStr)
 );
 name_type!(
     /// An availability zone, such as `us-east-1a`.
-    Zone
+    Zone(SmolStr)
 );
 name_type!(
     /// An instance type, such as `m7i.large`.
-    InstanceType
+    InstanceType(SmolStr)
 );
 
 impl ResourceVersion {
@@ -237,13 +235,7 @@ impl AttachmentName {
         hash.update(key.volume.handle.text());
         hash.update(key.volume.driver.as_str());
         hash.update(key.node.as_str());
-        let mut name = String::with_capacity(68);
-        name.push_str("csi-");
-        for byte in hash.finalize() {
-            use fmt::Write;
-            let _ = write!(name, "{byte:02x}");
-        }
-        Self(SmolStr::new(name))
+        Self::of_digest(hash.finalize().into())
     }
 }
 

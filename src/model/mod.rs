@@ -6,6 +6,7 @@
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 pub mod attachment;
+mod attachment_name;
 pub mod claim;
 mod csi;
 pub mod device;
@@ -15,5 +16,6 @@ pub mod ids;
 pub mod node;
 pub mod outcome;
 pub mod pod;
+mod searched_text;
 pub mod time;
 pub mod volume;

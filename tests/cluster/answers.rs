@@ -268,7 +268,7 @@ async fn an_attach_error_keeps_its_code() {
     let written = attachment(both.done(patch_status(&object, change)).await).expect("as written");
     assert_eq!(written.status.attach_error.and_then(|error| error.code), Some(8));
     let stored: AttachmentObject =
-        Api::all(both.test.clone()).get(object.name.as_str()).await.expect("read it with other eyes");
+        Api::all(both.test.clone()).get(&object.name.text()).await.expect("read it with other eyes");
     let error = stored.status.and_then(|status| status.attach_error).expect("an attachError");
     assert_eq!((error.message.as_deref(), error.error_code), (Some("no slot is left"), Some(8)));
 

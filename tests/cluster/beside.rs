@@ -139,7 +139,7 @@ async fn delete_attachment_in_use(cluster: &Cluster, n: usize, node: usize) {
     let key = AttachmentKey { volume: VolumeKey::ebs(volume), node: machine.node.clone() };
     let name = AttachmentName::of(&key);
     let api: Api<VolumeAttachment> = Api::all(cluster.client.clone());
-    drop(api.delete(name.as_str(), &DeleteParams::default()).await.expect("delete a VolumeAttachment"));
+    drop(api.delete(&name.text(), &DeleteParams::default()).await.expect("delete a VolumeAttachment"));
     let begun = Instant::now();
     while events(cluster, "VolumeAttachmentHeld").await.is_empty() {
         assert!(begun.elapsed() < PATIENCE, "no event says that it is held");
@@ -147,12 +147,12 @@ async fn delete_attachment_in_use(cluster: &Cluster, n: usize, node: usize) {
     }
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert!(cluster.ec2.attached(&machine.instance, volume).is_some(), "held while it is mounted");
-    let held = api.get(name.as_str()).await.expect("held");
+    let held = api.get(&name.text()).await.expect("held");
     assert!(held.metadata.deletion_timestamp.is_some());
     cluster.delete_pod("guarded-a").await;
     until(|| cluster.ec2.ended(volume).pop()).await;
     let begun = Instant::now();
-    while api.get_opt(name.as_str()).await.expect("get a VolumeAttachment").is_some() {
+    while api.get_opt(&name.text()).await.expect("get a VolumeAttachment").is_some() {
         assert!(begun.elapsed() < PATIENCE, "the VolumeAttachment stays");
         tokio::time::sleep(Duration::from_millis(500)).await;
     }

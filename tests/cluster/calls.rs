@@ -68,7 +68,7 @@ fn new_inline(node: &str) -> NewAttachment {
 async fn name_04_an_inline_volume_is_stored_as_upstream_translates_it() {
     let (attachd, test) = clients().await;
     let created = attachment(done(&attachd, KubernetesCall::CreateAttachment(new_inline("calls-inline"))).await);
-    let stored = Api::<VolumeAttachment>::all(test).get(created.name.as_str()).await.expect("the attachment");
+    let stored = Api::<VolumeAttachment>::all(test).get(&created.name.text()).await.expect("the attachment");
     let stored = serde_json::to_value(stored.spec.source).expect("JSON");
     let csi = json!({
         "driver": "ebs.csi.aws.com", "volumeHandle": "vol-0aa15", "fsType": "ext4", "readOnly": true,

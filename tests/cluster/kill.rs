@@ -160,13 +160,13 @@ fn shows(cluster: &Cluster, n: usize, step: Step, written: &[AuditEntry]) -> boo
         AttachLost => unanswered(Ec2Action::AttachVolume),
         AttachUnanswered | Attaching => state(AttachmentState::Attaching),
         Attached => state(AttachmentState::Attached),
-        Stated => done("patch volumeattachments/status", attachment.as_str()),
+        Stated => done("patch volumeattachments/status", &attachment.text()),
         Listed | Unlisted => done("patch nodes/status", node.as_str()),
         Read => done("get nodes", node.as_str()),
-        Deleted => done("delete volumeattachments", attachment.as_str()),
+        Deleted => done("delete volumeattachments", &attachment.text()),
         DetachLost => unanswered(Ec2Action::DetachVolume),
         DetachUnanswered | Detaching => state(AttachmentState::Detaching),
         Detached => cluster.ec2.attachment_state(&cluster.machines[n].instance, volume).is_none(),
-        Finished => done("patch volumeattachments", attachment.as_str()),
+        Finished => done("patch volumeattachments", &attachment.text()),
     }
 }

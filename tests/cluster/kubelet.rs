@@ -338,7 +338,7 @@ impl Kubelet {
     async fn attachment_says_attached(&self, volume: &AwsVolumeId) -> bool {
         let key = AttachmentKey { volume: VolumeKey::ebs(volume), node: self.machine.node.clone() };
         let api: Api<VolumeAttachment> = Api::all(self.client.clone());
-        let Ok(Some(object)) = api.get_opt(AttachmentName::of(&key).as_str()).await else { return false };
+        let Ok(Some(object)) = api.get_opt(&AttachmentName::of(&key).text()).await else { return false };
         object.metadata.deletion_timestamp.is_none() && object.status.is_some_and(|status| status.attached)
     }
 

@@ -95,7 +95,7 @@ async fn detach_silently(cluster: &Cluster, n: usize, node: usize, stagger: Dura
     let api: Api<VolumeAttachment> = Api::all(cluster.client.clone());
     let begun = Instant::now();
     loop {
-        let object = api.get(name.as_str()).await.expect("the pod still wants it");
+        let object = api.get(&name.text()).await.expect("the pod still wants it");
         if object.status.is_some_and(|status| !status.attached) {
             return ended.elapsed();
         }

@@ -86,7 +86,7 @@ fn an_attachment_of_another_driver_has_name_and_spec_only() {
     let source = NewAttachmentSource::PersistentVolume(PersistentVolumeName::new("pv-2"));
     let call = KubernetesCall::CreateAttachment(NewAttachment { key, source, recorded: None });
     let body = built(&call).3;
-    assert_eq!(body["metadata"], json!({ "name": name.as_str() }));
+    assert_eq!(body["metadata"], json!({ "name": name.text() }));
     assert_eq!(body["spec"]["attacher"], "disk.csi.example.org");
 }
 

@@ -84,7 +84,7 @@ impl Api {
             KubernetesCall::CreateAttachment(new) => self.create_attachment(by, new)?,
             KubernetesCall::RecordAttachment { name, uid, resource_version, finalizers, recorded } => {
                 let mut object = self.attachment_to_patch(name, uid, Some(resource_version))?;
-                check_finalizers(VA, name.as_str(), object.deleting.is_some(), &object.finalizers, finalizers)?;
+                check_finalizers(VA, &name.text(), object.deleting.is_some(), &object.finalizers, finalizers)?;
                 object.finalizers.clone_from(finalizers);
                 record(&mut object, recorded);
                 Answer::Attachment(self.store_attachment(by, object).map(Box::new))
@@ -96,7 +96,7 @@ impl Api {
             }
             KubernetesCall::SetAttachmentFinalizers { name, uid, resource_version, finalizers } => {
                 let mut object = self.attachment_to_patch(name, uid, Some(resource_version))?;
-                check_finalizers(VA, name.as_str(), object.deleting.is_some(), &object.finalizers, finalizers)?;
+                check_finalizers(VA, &name.text(), object.deleting.is_some(), &object.finalizers, finalizers)?;
                 object.finalizers.clone_from(finalizers);
                 Answer::Attachment(self.store_attachment(by, object).map(Box::new))
             }
@@ -168,7 +168,7 @@ impl Api {
         uid: &Uid,
         version: &ResourceVersion,
     ) -> Result<Answer, CallResult> {
-        let stored = self.attachments.get(name).ok_or_else(|| not_found(VAS, name.as_str()))?;
+        let stored = self.attachments.get(name).ok_or_else(|| not_found(VAS, &name.text()))?;
         let differs = if stored.uid != *uid {
             Some(format!("the UID in the precondition ({uid}) does not match the UID in record ({})", stored.uid))
         } else if stored.resource_version != *version {
@@ -194,8 +194,8 @@ impl Api {
         uid: &Uid,
         version: Option<&ResourceVersion>,
     ) -> Result<VolumeAttachment, CallResult> {
-        let stored = self.attachments.get(name).ok_or_else(|| not_found(VAS, name.as_str()))?;
-        check_patch((VAS, VA, name.as_str()), (&stored.uid, &stored.resource_version), (uid, version))?;
+        let stored = self.attachments.get(name).ok_or_else(|| not_found(VAS, &name.text()))?;
+        check_patch((VAS, VA, &name.text()), (&stored.uid, &stored.resource_version), (uid, version))?;
         Ok(stored.clone())
     }
 

@@ -84,7 +84,7 @@ fn object(world: &World, name: &AttachmentName) -> String {
     let of = world.attachments.get(name).and_then(|object| Some((volume_behind(world, object)?, object)));
     match of {
         Some((volume, object)) => format!("VolumeAttachment of {volume} on {}", object.node),
-        None => format!("VolumeAttachment {}…", name.as_str().get(..12).unwrap_or(name.as_str())),
+        None => format!("VolumeAttachment {}…", name.to_string().chars().take(12).collect::<String>()),
     }
 }
 
