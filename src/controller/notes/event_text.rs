@@ -18,6 +18,8 @@ use crate::model::time::Monotonic;
 
 /// Upstream's reason for every failed or waiting attach, multi-attach included.
 pub const FAILED_ATTACH_VOLUME: &str = "FailedAttachVolume";
+/// Its cause where the volume is exclusive and elsewhere.
+pub const MULTI_ATTACH: &str = "MultiAttach";
 /// Upstream's reason for a finished attach.
 pub const SUCCESSFUL_ATTACH_VOLUME: &str = "SuccessfulAttachVolume";
 /// A pod's volume cannot be resolved until a person mends something.
@@ -119,7 +121,7 @@ pub fn multi_attach(spec_name: &str, reader: &str, users: &[PodKey]) -> EventTex
         }
     };
     let message = format!("Multi-Attach error for volume {spec_name:?} {who}");
-    EventText::warning(FAILED_ATTACH_VOLUME, message).because("MultiAttach")
+    EventText::warning(FAILED_ATTACH_VOLUME, message).because(MULTI_ATTACH)
 }
 
 /// The volume is in another zone than the node: EC2 is not asked.
@@ -288,6 +290,19 @@ impl EventMemory {
         true
     }
 
+    /// Whether this would not be admitted now: who waits long asks before a text is made of it.
+    pub fn has_said(
+        &self,
+        regarding: &Regarding,
+        subject: &str,
+        (reason, cause): (&'static str, &str),
+        now: Monotonic,
+    ) -> bool {
+        let (regarding, subject, cause) = (regarding.clone(), SmolStr::new(subject), SmolStr::new(cause));
+        let said = self.said.get(&Said { regarding, subject, reason, cause });
+        said.is_some_and(|at| now.saturating_since(*at) < REPEAT_AFTER)
+    }
+
     /// How many entries it holds.
     pub fn len(&self) -> usize {
         self.said.len()
@@ -370,6 +385,10 @@ mod tests {
         let text = |error: &str| attach_failed("pv-1", "IncorrectState", error);
         assert!(memory.admit(&pod("a"), "v1", &text("request 1"), at(0)));
         assert!(!memory.admit(&pod("a"), "v1", &text("request 2"), at(299)), "another request id is no news");
+        let is_said = |memory: &EventMemory, second| {
+            memory.has_said(&pod("a"), "v1", (FAILED_ATTACH_VOLUME, "IncorrectState"), at(second))
+        };
+        assert!(is_said(&memory, 299) && !is_said(&memory, 300));
         assert!(memory.admit(&pod("a"), "v1", &text("request 3"), at(300)));
         assert!(!memory.admit(&pod("a"), "v1", &text("request 4"), at(301)));
     }

@@ -13,7 +13,7 @@ use crate::model::claim::PersistentVolume;
 use crate::model::ids::{NodeName, PersistentVolumeName, PodKey, Uid, VolumeKey};
 use crate::model::time::Monotonic;
 use crate::model::volume::AttachmentReading;
-use event_text::{EventMemory, EventText};
+use event_text::{DETACH_WAITS, EventMemory, EventText, FAILED_ATTACH_VOLUME, FORCE_WITHHELD, MULTI_ATTACH};
 
 /// More than this waiting: the oldest is dropped.
 const WAITING_MAX: usize = 10_000;
@@ -46,11 +46,15 @@ impl Notes {
 
     /// The volume is exclusive and held elsewhere.
     pub fn multi_attach(&mut self, wants: &[Want], node: &NodeName, volume: &VolumeKey, now: Monotonic) {
-        let users: Vec<PodKey> = wants.iter().filter(|want| want.node != *node).map(|want| want.pod.clone()).collect();
         for want in wants.iter().filter(|want| want.node == *node) {
+            let regarding = Regarding::Pod(want.pod.clone(), want.uid.clone());
+            if self.has_said(&regarding, volume, (FAILED_ATTACH_VOLUME, MULTI_ATTACH), now) {
+                continue;
+            }
             let spec_name = event_text::spec_name(&want.source, volume);
-            let text = event_text::multi_attach(&spec_name, &want.pod.namespace, &users);
-            self.say(Regarding::Pod(want.pod.clone(), want.uid.clone()), volume, text, now);
+            let users = wants.iter().filter(|want| want.node != *node).map(|want| want.pod.clone());
+            let text = event_text::multi_attach(&spec_name, &want.pod.namespace, &users.collect::<Vec<_>>());
+            self.say(regarding, volume, text, now);
         }
     }
 
@@ -116,12 +120,17 @@ impl Notes {
         withheld: bool,
         now: Monotonic,
     ) {
+        let regarding = Regarding::Attachment(object.name.clone(), object.uid.clone());
+        let topic = if withheld { (FORCE_WITHHELD, FORCE_WITHHELD) } else { (DETACH_WAITS, why) };
+        if self.has_said(&regarding, volume, topic, now) {
+            return;
+        }
         let text = if withheld {
             event_text::force_withheld(volume, node, why)
         } else {
             event_text::detach_waits(volume, node, why)
         };
-        self.say(Regarding::Attachment(object.name.clone(), object.uid.clone()), volume, text, now);
+        self.say(regarding, volume, text, now);
     }
 
     /// Something about an attachment and the PersistentVolumes behind it. Who calls counts how often, so the memory is not
@@ -154,6 +163,10 @@ impl Notes {
         if self.memory.admit(&regarding, "volumesAttached", &text, now) {
             self.push(text.about(regarding));
         }
+    }
+
+    fn has_said(&self, regarding: &Regarding, volume: &VolumeKey, topic: (&'static str, &str), now: Monotonic) -> bool {
+        self.memory.has_said(regarding, &volume.handle.text(), topic, now)
     }
 
     fn say(&mut self, regarding: Regarding, volume: &VolumeKey, text: EventText, now: Monotonic) {
