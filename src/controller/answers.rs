@@ -20,7 +20,7 @@ use super::syncer::batch::{AskedBy, End, Read};
 use super::volume_guard;
 use crate::model::ids::{AttachmentKey, InstanceId, VolumeKey};
 use crate::model::outcome::{Answer, CallResult, Outcome};
-use crate::model::volume::{AttachmentState, InstanceReading, VolumeStatusReading};
+use crate::model::volume::{AttachmentReading, AttachmentState, InstanceReading, VolumeStatusReading};
 
 /// Takes in the outcome of a command.
 pub fn absorb(store: &mut Store, outcome: Outcome) {
@@ -196,7 +196,9 @@ fn absorb_sighting(store: &mut Store, sighting: Sighting) {
         }
     }
     let volume = store.volumes.entry(key.clone()).or_default();
-    let before = volume.readings.last_seen().map(|seen| seen.attachments.clone()).unwrap_or_default();
+    // Most reads show what the last one showed: then nothing is gone.
+    let before = volume.readings.last_seen().map(|seen| &seen.attachments);
+    let before = before.filter(|before| *before != attachments_of(&sight)).cloned().unwrap_or_default();
     let absorbed = volume.readings.absorb(sight, began, &store.ctx.policy);
     if by != AskedBy::Operation && absorbed != Absorbed::IsNews {
         return;
@@ -222,6 +224,13 @@ fn absorb_sighting(store: &mut Store, sighting: Sighting) {
                 devices.reserve(id, recorded.device.clone(), None);
             }
         }
+    }
+}
+
+fn attachments_of(sight: &Sight) -> &[AttachmentReading] {
+    match sight {
+        Sight::Seen(volume) => &volume.attachments,
+        Sight::Missing => &[],
     }
 }
 

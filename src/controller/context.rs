@@ -124,13 +124,8 @@ impl Context {
 
     /// The lease start that reads must follow: the later one of the roles held.
     pub fn lease_start(&self) -> Option<Monotonic> {
-        self.settings
-            .roles
-            .iter()
-            .map(|role| self.leadership.since(*role))
-            .collect::<Option<Vec<_>>>()?
-            .into_iter()
-            .max()
+        let later = |latest: Option<Monotonic>, role: &Role| Some(latest.max(Some(self.leadership.since(*role)?)));
+        self.settings.roles.iter().try_fold(None, later).flatten()
     }
 
     /// Whether it is the slot's turn in `class`; it waits for one otherwise.

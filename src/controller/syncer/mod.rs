@@ -103,6 +103,9 @@ impl Syncer {
 
     /// The volume belongs there now; `None`: it is no volume of this cluster any more, and nothing is remembered of it.
     pub fn place(&mut self, id: &AwsVolumeId, place: Option<Place>, now: Monotonic) {
+        if place.is_some() && self.sweep.place_of(id) == place.as_ref() {
+            return;
+        }
         if place.is_none() {
             self.missing.remove(id);
             self.due.forget(id);

@@ -132,7 +132,9 @@ impl States {
         }
         for instance in now_doubted {
             let record = self.records.entry(instance.clone()).or_default();
-            if record.volumes.insert(volume.clone()) && record.state.is_none() {
+            // One that was doubted before is there already.
+            let is_new = !before.contains(instance) && record.volumes.insert(volume.clone());
+            if is_new && record.state.is_none() {
                 self.unread.insert(instance.clone());
             }
             if checks {

@@ -159,6 +159,11 @@ impl Sweep {
         if member.0.is_some() { &mut self.attached } else { &mut self.loose }
     }
 
+    /// Where the volume belongs, as last told.
+    pub fn place_of(&self, id: &AwsVolumeId) -> Option<&Place> {
+        self.places.get(id).map(|placed| &placed.place)
+    }
+
     /// Whether the volume is one of this cluster.
     pub fn has(&self, id: &AwsVolumeId) -> bool {
         self.places.contains_key(id)
