@@ -155,10 +155,12 @@ impl Memory {
         {
             self.ordered.remove(&(volume, instance.clone()));
         }
-        if let Some(instance) = &instance {
-            self.by_instance.entry(instance.clone()).or_default().insert(object.name.clone());
+        if before.is_none_or(|seen| seen.instance != instance || seen.node != object.node) {
+            if let Some(instance) = &instance {
+                self.by_instance.entry(instance.clone()).or_default().insert(object.name.clone());
+            }
+            self.by_node.entry(object.node.clone()).or_default().insert(object.name.clone());
         }
-        self.by_node.entry(object.node.clone()).or_default().insert(object.name.clone());
         let before = before.filter(|seen| seen.uid == object.uid);
         let made = match before {
             Some(seen) => seen.made,
@@ -380,10 +382,14 @@ impl Memory {
     fn volume_of(&mut self, world: &World, object: &VolumeAttachment) -> Option<VolumeKey> {
         match &object.source {
             AttachmentSource::PersistentVolume(name) => {
-                if let Some(key) = world.persistent_volumes.get(name).and_then(volume_key_of) {
-                    self.handles.insert(name.clone(), key);
+                let known = self.handles.get(name);
+                let Some(key) = world.persistent_volumes.get(name).and_then(volume_key_of) else {
+                    return known.cloned();
+                };
+                if known != Some(&key) {
+                    self.handles.insert(name.clone(), key.clone());
                 }
-                self.handles.get(name).cloned()
+                Some(key)
             }
             AttachmentSource::Inline { driver, handle } => {
                 Some(VolumeKey { driver: driver.clone(), handle: handle.clone() })

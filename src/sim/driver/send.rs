@@ -11,7 +11,7 @@ use crate::model::ids::{AttachmentName, AwsVolumeId, InstanceId};
 use crate::model::outcome::{Answer, CallResult, Outcome};
 use crate::model::time::Monotonic;
 use crate::model::volume::InstanceState;
-use crate::sim::checkers::world::{Actor as Writer, AttachmentCallKind, Ec2CallInFlight, Ec2CallKind, News};
+use crate::sim::checkers::world::{Actor as Writer, AttachmentCallKind, Ec2CallInFlight, Ec2CallKind, MountKey, News};
 use crate::sim::ec2::Caller;
 
 /// What checkers are told of a call beside its kind.
@@ -156,7 +156,8 @@ impl<C: Commander> Driver<C> {
     fn count_detach_under_a_mount(&mut self, call: &Call) {
         let Call::Ec2(Ec2Call::DetachVolume { volume, instance, .. }) = call else { return };
         let runs = self.world.instances.get(instance).is_some_and(|i| i.state == InstanceState::Running);
-        let mounted = self.world.mounts.keys().any(|key| key.volume == *volume && key.instance == *instance);
+        let mount = |generation| MountKey { volume: volume.clone(), instance: instance.clone(), generation };
+        let mounted = self.world.mounts.range(mount(0)..=mount(u64::MAX)).next().is_some();
         self.measures.detached_while_mounted += u64::from(runs && mounted);
     }
 
@@ -193,8 +194,8 @@ impl<C: Commander> Driver<C> {
     pub(super) fn answer(&mut self, id: u64) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         flight.answered = true;
-        let result = match &flight.answer {
-            Some(answer) if flight.in_time => answer.clone(),
+        let result = match flight.answer.take() {
+            Some(answer) if flight.in_time => answer,
             _ => CallResult::Uncertain(SmolStr::new_static("the attempt timed out")),
         };
         let outcome = Outcome { id: flight.command.id, began: flight.began, ended: self.now, result };
