@@ -29,6 +29,8 @@ const BUSY_NODES: usize = 12;
 const PAGES_FAIL: u32 = 10_000;
 /// What is ordered while no attachd runs is done by its kubelet then.
 const DOWN_FOR: Duration = Duration::from_secs(6);
+/// How long describe calls are counted after the last act: everything that was not read yet is read now.
+const AFTERWARDS: Duration = Duration::from_secs(15);
 /// For everything pending to be acted on.
 const PATIENCE: Duration = Duration::from_secs(240);
 
@@ -229,10 +231,11 @@ impl Seen {
     }
 }
 
-/// Looks at EC2 until it was asked for everything pending, and for ten seconds at least.
+/// Looks at EC2 until it was asked for everything pending, and for a while after.
 fn watch(ec2: &Ec2, begun: Instant, mut pending: Vec<(AwsVolumeId, Work)>) -> Seen {
     let mut seen = Seen { acted: Vec::new(), describes: Vec::new() };
-    while !pending.is_empty() || begun.elapsed() < Duration::from_secs(15) {
+    let mut last_act = Duration::ZERO;
+    while !pending.is_empty() || begun.elapsed() < last_act + AFTERWARDS {
         let at = begun.elapsed();
         assert!(at < PATIENCE, "not acted on: {pending:?}");
         pending.retain(|(volume, work)| {
@@ -243,6 +246,7 @@ fn watch(ec2: &Ec2, begun: Instant, mut pending: Vec<(AwsVolumeId, Work)>) -> Se
             };
             if !is_waiting {
                 seen.acted.push(at);
+                last_act = at;
             }
             is_waiting
         });
