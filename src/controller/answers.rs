@@ -12,7 +12,7 @@ use super::event::{Object, WatchEvent};
 use super::intake::{apply_node, with_slot};
 use super::outbox::Pending;
 use super::reason::BlockedReason;
-use super::reconciler::outcome as slot_outcome;
+use super::reconciler::{self, outcome as slot_outcome};
 use super::report::{node_status, persistent_volume};
 use super::store::Store;
 use super::syncer::Sighting;
@@ -102,7 +102,7 @@ fn on_slot(
     store: &mut Store,
     volume: VolumeKey,
     node: crate::model::ids::NodeName,
-    f: impl FnOnce(&mut super::actual::slot::Slot, &mut super::reconciler::Work<'_>),
+    f: impl FnOnce(&mut super::actual::slot::Slot, &mut reconciler::Work<'_>),
 ) {
     store.ctx.dirty_volumes.insert(volume.clone());
     let record = store.volumes.entry(volume.clone()).or_default();
@@ -213,10 +213,12 @@ fn absorb_sighting(store: &mut Store, sighting: Sighting) {
             instances.record(instance).devices.attachment_seen(id, device);
         }
     }
+    let mut freed = Vec::new();
     for instance in before.into_iter().filter_map(|attachment| attachment.instance) {
         if seen.and_then(|volume| attachment_on(volume, &instance)).is_none() {
             let devices = &mut instances.record(&instance).devices;
             devices.attachment_gone(id);
+            freed.push(instance.clone());
             // A VolumeAttachment that still records the name keeps it, or two of one node would share a device path.
             let objects = volume.slots.values().filter(|slot| slot.object.is_some());
             let mut records = objects.filter_map(|slot| slot.recorded.as_ref());
@@ -224,6 +226,9 @@ fn absorb_sighting(store: &mut Store, sighting: Sighting) {
                 devices.reserve(id, recorded.device.clone(), None);
             }
         }
+    }
+    for instance in &freed {
+        reconciler::freed(instance, &mut store.ctx);
     }
 }
 

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::actual::full_instances::FullInstances;
 use super::actual::nodes::{NodeRecord, Wish};
 use super::actual::slot::WriteKind;
 use super::backoff::Backoff;
@@ -50,6 +51,8 @@ pub struct Context {
     pub syncer: Syncer,
     /// Deadlines.
     pub timers: Timers,
+    /// Instances that EC2 said are full, and who waits for room there.
+    pub full: FullInstances,
     /// Delays after failures, per slot and operation.
     pub backoff: Backoff<BackoffKey, Operation>,
     /// Commands.
@@ -171,6 +174,7 @@ impl Context {
         {
             // What is known of names on a machine that may come back is kept.
             self.syncer.instances.forget(instance);
+            self.full.forget(instance);
         }
         self.backoff.clear(&BackoffKey::Node(name.clone()));
         self.nodes.remove(name);

@@ -223,6 +223,11 @@ impl DeviceTable {
         self.blocked.remove(volume);
     }
 
+    /// The volumes that EC2 shows attached there or for which a name is reserved; some twice.
+    pub fn volumes(&self) -> impl Iterator<Item = &AwsVolumeId> {
+        self.attached.keys().chain(self.reserved.keys())
+    }
+
     /// Attachments per EBS card: as mapped, and those chosen here that are not mapped yet.
     pub fn card_counts(&self) -> BTreeMap<u32, u32> {
         let mut counts = BTreeMap::new();

@@ -318,11 +318,17 @@ fn apply_csi_node(ctx: &mut Context, csi: CsiNode, generation: u64) {
     let name = csi.name.clone();
     let record = ctx.nodes.entry(name.clone()).or_default();
     let changed = record.csi.as_ref().is_none_or(|(known, _)| *known != csi);
+    let count_before = record.csi.as_ref().map(|(known, _)| known.ebs_allocatable);
+    let grew = count_before.is_some_and(|before| csi.ebs_allocatable > before);
     record.csi_ebs = csi.drivers.get(&DriverName::ebs()).and_then(|id| InstanceId::parse(id).ok());
     record.csi = Some((csi, generation));
     if changed {
         ctx.dirty_volumes.extend(record.volumes.iter().cloned());
         ctx.dirty_volumes.extend(ctx.desired.wanted_on(&name).cloned());
+    }
+    if let Some(instance) = record.csi_ebs.as_ref().filter(|_| grew) {
+        // Its node plugin counted again, and sees more room.
+        ctx.full.forget(instance);
     }
 }
 

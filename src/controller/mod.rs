@@ -37,6 +37,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::ids::{NodeName, VolumeKey};
 use crate::model::time::{Monotonic, Now};
+use actual::full_instances::FullInstances;
 use actual::volume::Volume;
 use backoff::Backoff;
 use budget::Budget;
@@ -91,6 +92,7 @@ impl Controller {
             persistent_volume_writes: BTreeSet::new(),
             placements: Placements::default(),
             timers: Timers::default(),
+            full: FullInstances::default(),
             backoff: Backoff::new(),
             notes: Notes::default(),
             forced_detaches: BTreeMap::new(),

@@ -99,6 +99,8 @@ pub enum BlockedReason {
         /// The instance.
         instance: InstanceId,
     },
+    /// The instance has no room, and a volume is on its way out of it.
+    WaitingForSlot,
     /// Waiting for a budget.
     Budget,
     /// Waiting for the API server to take a write.
@@ -148,6 +150,7 @@ impl BlockedReason {
             Self::WaitingForEc2 => "WaitingForEc2",
             Self::Initializing => "Initializing",
             Self::StuckInEc2 { .. } => "StuckInEc2",
+            Self::WaitingForSlot => "WaitingForSlot",
             Self::Budget => "Budget",
             Self::Writing => "Writing",
             Self::OtherAttacher => "OtherAttacher",
@@ -215,6 +218,7 @@ impl BlockedReason {
                 "the volume is attached, but not initialized from its snapshot yet (blockattachuntilinitialized)"
             }
             Self::WaitingForEc2 => "waiting for EC2",
+            Self::WaitingForSlot => "the node is full until a volume that leaves it is detached",
             Self::Budget => "waiting for the API budget",
             Self::Writing => "waiting for the API server",
             Self::OtherAttacher => "waiting for the driver's attacher",

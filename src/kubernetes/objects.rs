@@ -411,6 +411,16 @@ pub struct CsiNodeDriver {
     /// `nodeID`
     #[serde(rename = "nodeID")]
     pub node_id: Field<SmolStr>,
+    /// `allocatable`
+    pub allocatable: Field<VolumeNodeResources>,
+}
+
+/// `allocatable` of a driver of a CSINode.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct VolumeNodeResources {
+    /// `count`
+    pub count: Field<i32>,
 }
 
 /// CSIDriver
@@ -548,45 +558,11 @@ pub struct StatusObject {
     pub reason: Field<SmolStr>,
 }
 
-readable_structs!(
-    Metadata,
-    Annotations,
-    Labels,
-    OwnerReference,
-    PodObject,
-    PodSpec,
-    VolumeObject,
-    ClaimSource,
-    EbsSource,
-    PodStatus,
-    Condition,
-    ContainerStatus,
-    ContainerState,
-    ClaimObject,
-    ClaimSpec,
-    ClaimStatus,
-    PersistentVolumeObject,
-    PersistentVolumeSpec,
-    ClaimReference,
-    CsiSource,
-    NodeObject,
-    NodeSpec,
-    Taint,
-    NodeStatus,
-    NodeInfo,
-    AttachedVolume,
-    CsiNodeObject,
-    CsiNodeSpec,
-    CsiNodeDriver,
-    CsiDriverObject,
-    CsiDriverSpec,
-    AttachmentObject,
-    AttachmentSpec,
-    AttachmentSourceObject,
-    InlineVolumeSpec,
-    AttachmentStatusObject,
-    AttachmentMetadata,
-    VolumeError,
-    ListMetadata,
-    StatusObject,
-);
+readable_structs! {
+    Metadata, Annotations, Labels, OwnerReference, PodObject, PodSpec, VolumeObject, ClaimSource, EbsSource,
+    PodStatus, Condition, ContainerStatus, ContainerState, ClaimObject, ClaimSpec, ClaimStatus,
+    PersistentVolumeObject, PersistentVolumeSpec, ClaimReference, CsiSource, NodeObject, NodeSpec, Taint,
+    NodeStatus, NodeInfo, AttachedVolume, CsiNodeObject, CsiNodeSpec, CsiNodeDriver, VolumeNodeResources,
+    CsiDriverObject, CsiDriverSpec, AttachmentObject, AttachmentSpec, AttachmentSourceObject, InlineVolumeSpec,
+    AttachmentStatusObject, AttachmentMetadata, VolumeError, ListMetadata, StatusObject,
+}

@@ -409,10 +409,16 @@ pub fn csi_node(object: CsiNodeObject) -> Result<CsiNode, Unread> {
     let metadata = object.metadata.required("metadata")?;
     let spec = object.spec.required("spec")?;
     let mut drivers = BTreeMap::new();
+    let mut ebs_allocatable = None;
     for driver in spec.drivers.all(NAME)? {
-        drivers.insert(text(driver.name, NAME, DriverName::new)?, driver.node_id.required(NAME)?);
+        let name = text(driver.name, NAME, DriverName::new)?;
+        if name.is_ebs() {
+            let count = driver.allocatable.ok().and_then(|allocatable| allocatable.count.ok());
+            ebs_allocatable = count.and_then(|count| u32::try_from(count).ok());
+        }
+        drivers.insert(name, driver.node_id.required(NAME)?);
     }
-    Ok(CsiNode { name: text(metadata.name, "metadata.name", NodeName::new)?, drivers })
+    Ok(CsiNode { name: text(metadata.name, "metadata.name", NodeName::new)?, drivers, ebs_allocatable })
 }
 
 /// A CSIDriver.

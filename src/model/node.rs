@@ -100,6 +100,9 @@ pub struct CsiNode {
     pub name: NodeName,
     /// `spec.drivers`: driver → nodeID (for EBS the instance id).
     pub drivers: BTreeMap<DriverName, SmolStr>,
+    /// `spec.drivers[].allocatable.count` of the EBS driver: how many volumes its node plugin expects the instance to take
+    /// beside the root. The scheduler keeps to it; what counts for an attach is EC2's answer.
+    pub ebs_allocatable: Option<u32>,
 }
 
 /// A CSIDriver object.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::checkers::rest::{check_never_throttled, check_rest, check_silence};
-use super::checkers::world::{CallCounts, News, World};
+use super::checkers::world::{CallCounts, Ec2CallKind, News, World};
 use super::checkers::{Checker, Invariant, Violation};
 use super::driver::{CallFault, CallFaultRates, Driver, Fault, Measures, TraceEntry};
 use crate::model::time::Monotonic;
@@ -181,7 +181,7 @@ impl Run {
             watch(self);
             let now = self.world().now.monotonic;
             let sent_now = self.world().counts.mutations();
-            if sent_now != sent || !self.world().calls_in_flight.is_empty() {
+            if sent_now != sent || self.is_waited_for() {
                 (sent, since) = (sent_now, now);
             }
             if self.is_broken() {
@@ -195,6 +195,12 @@ impl Run {
                 return false;
             }
         }
+    }
+
+    /// Whether a call is under way that may yet change something: one that asks a full instance does not.
+    fn is_waited_for(&self) -> bool {
+        let world = self.world();
+        world.calls_in_flight.iter().any(|call| call.kind != Ec2CallKind::Attach || !world.is_full(&call.instance))
     }
 
     /// Ends the run.

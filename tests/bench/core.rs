@@ -87,7 +87,7 @@ impl Bench {
             let status = KubeletStatus { ready: true, ..KubeletStatus::default() };
             self.api.patch_by_kubelet(self.now, &node(index), &status).expect("a node");
             let drivers = [(DriverName::ebs(), instance(index).text())].into();
-            self.api.put_csi_node(CsiNode { name: node(index), drivers });
+            self.api.put_csi_node(CsiNode { name: node(index), drivers, ebs_allocatable: None });
         }
         for index in 0..count {
             let id = self.ec2.create_volume(self.now, Zone::new(ZONE), false);

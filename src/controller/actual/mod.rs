@@ -1,5 +1,6 @@
 //! Actual state of world: what we believe is attached, how surely, since when, on what evidence.
 
+pub mod full_instances;
 pub mod in_flight;
 pub mod in_use;
 pub mod nodes;

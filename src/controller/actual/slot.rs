@@ -86,6 +86,10 @@ pub struct Slot {
     pub announced: bool,
     /// A person's word that it is not mounted, as first seen.
     pub unmounted_word: Option<Word>,
+    /// The instance on which the attach waits for room.
+    pub waits_on: Option<InstanceId>,
+    /// The instance on which its end makes room, while that is under way.
+    pub leaves: Option<InstanceId>,
 }
 
 /// An attachment that EC2 shows on its way.
@@ -360,7 +364,8 @@ impl Slot {
 
     /// Forgets what belonged to the VolumeAttachment that ended.
     pub fn forget_object(&mut self) {
-        *self = Self { source: self.source.take(), ..Self::default() };
+        let (source, waits_on, leaves) = (self.source.take(), self.waits_on.take(), self.leaves.take());
+        *self = Self { source, waits_on, leaves, ..Self::default() };
     }
 }
 

@@ -11,6 +11,7 @@ use super::error_status;
 use super::holders;
 use super::hung_attach;
 use super::initialized;
+use super::room;
 use super::stuck;
 use super::work::Work;
 use crate::controller::actual::in_flight::{AttachSend, CallEnd, CallKind, InFlightCall};
@@ -347,6 +348,9 @@ fn call(slot: &mut Slot, work: &mut Work<'_>, instance: &InstanceId, recorded: R
     let Some(permit) = work.ctx.permit(Role::Attacher) else {
         return slot.block(BlockedReason::NotLeading, now.monotonic);
     };
+    if !room::is_there(slot, work, instance) {
+        return;
+    }
     let target = work.target();
     if !work.ctx.ask(BudgetClass::Attach, target) {
         return slot.block(BlockedReason::Budget, now.monotonic);
@@ -372,6 +376,7 @@ fn attach_volume(slot: &mut Slot, work: &mut Work<'_>, instance: &InstanceId, de
     slot.detach_effective = false;
     slot.refusal = None;
     slot.attach_sent = Some(AttachSend { at: now, time_before, device, end: None });
+    room::asked(slot, work, instance);
     slot.block(BlockedReason::WaitingForEc2, now.monotonic);
 }
 

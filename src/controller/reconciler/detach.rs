@@ -90,7 +90,8 @@ fn may_send(slot: &Slot, work: &Work<'_>) -> bool {
 }
 
 fn order(slot: &mut Slot, work: &mut Work<'_>) {
-    let frees = work.ctx.desired.wants(work.key).iter().any(|want| want.node != *work.node);
+    let is_wanted = work.ctx.desired.wants(work.key).iter().any(|want| want.node != *work.node);
+    let frees = is_wanted || slot.instance().is_some_and(|instance| work.ctx.full.is_awaited(instance));
     send(slot, work, if frees { BudgetClass::Frees } else { BudgetClass::Detach });
 }
 

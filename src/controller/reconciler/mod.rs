@@ -23,11 +23,13 @@ mod ordered;
 mod other_driver;
 pub mod outcome;
 mod protection;
+mod room;
 mod sharing;
 mod stuck;
 mod work;
 
 pub use adopt::{may_have_calls, observe};
+pub use room::freed;
 pub use sharing::is_shared_volume;
 pub use work::Work;
 
@@ -81,6 +83,7 @@ pub fn reconcile(key: &VolumeKey, volume: &mut Volume, ctx: &mut Context) {
         let want = wanted.iter().find(|want| want.node == node);
         stuck::watch(&mut slot, &mut work);
         advance(&mut slot, &mut work, want, turn.as_ref());
+        room::review(key, &mut slot, want.is_some(), ctx);
         let keep = slot.object.is_some()
             || slot.recorded.is_some()
             || slot.write.is_some()

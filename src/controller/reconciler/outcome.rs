@@ -8,6 +8,7 @@ use super::conflict::{NextStep, next_step};
 use super::detach;
 use super::error_status::{self, INTERNAL, INVALID_ARGUMENT, NOT_FOUND, RESOURCE_EXHAUSTED};
 use super::heal;
+use super::room;
 use super::work::Work;
 use crate::controller::actual::in_flight::{CallEnd, CallKind, EndedCall};
 use crate::controller::actual::slot::{DetachSent, Heal, Slot, WriteKind};
@@ -26,6 +27,9 @@ pub fn attach_ended(slot: &mut Slot, work: &mut Work<'_>, outcome: &Outcome) {
     read_after(work, outcome, ended.as_ref());
     if let Some(sent) = &mut slot.attach_sent {
         sent.end = ended.as_ref().map(|ended| ended.end);
+    }
+    if !is_no_room(&outcome.result, work) {
+        room::answered(slot, work, &outcome.result);
     }
     match &outcome.result {
         CallResult::Done(_) | CallResult::Uncertain(_) => {}
@@ -62,6 +66,10 @@ fn attach_refused(slot: &mut Slot, work: &mut Work<'_>, refusal: &Refusal) {
             work.fail(Operation::Attach, Pace::Fast);
             return;
         }
+        Ec2Refusal::AttachmentLimit if is_no_room_for(work) => {
+            // It waits for a slot of the instance, not by its own delays.
+            return room::refused(slot, work, &refusal_text(*meaning, code, message));
+        }
         Ec2Refusal::AttachmentLimit => (Pace::Slow, RESOURCE_EXHAUSTED),
         Ec2Refusal::VolumeNotFound | Ec2Refusal::InstanceNotFound => (Pace::Slow, NOT_FOUND),
         Ec2Refusal::ZoneMismatch | Ec2Refusal::NotPossible => (Pace::Slow, INVALID_ARGUMENT),
@@ -73,6 +81,16 @@ fn attach_refused(slot: &mut Slot, work: &mut Work<'_>, refusal: &Refusal) {
     slot.block_by_refusal(CallKind::Attach, now.monotonic);
     work.ctx.notes.attach_failed(work.ctx.desired.wants(work.key), work.node, work.key, &text, now.monotonic);
     error_status::state_error(slot, work, &text, grpc);
+}
+
+fn is_no_room(result: &CallResult, work: &Work<'_>) -> bool {
+    let limit = matches!(result, CallResult::Refused(Refusal::Ec2 { meaning: Ec2Refusal::AttachmentLimit, .. }));
+    limit && is_no_room_for(work)
+}
+
+/// Whether a limit that was reached is the instance's: a volume for several instances has one of its own.
+fn is_no_room_for(work: &Work<'_>) -> bool {
+    work.volume.readings.last_seen().is_none_or(|volume| !volume.multi_attach_enabled)
 }
 
 /// What a person is told of a refusal. EC2's text carries an encoded part that is another one each time: without it, the

@@ -15,6 +15,9 @@ use crate::model::ids::{AttachmentKey, AttachmentName, AwsVolumeId, DriverName, 
 use crate::model::node::Node;
 use crate::model::volume::{AttachmentState, InstanceState};
 
+/// So often a full instance is asked in ten minutes: the five between two tries are shortened by up to a quarter.
+const ASKED_IN_SILENCE: u64 = 3;
+
 /// Compares what is wanted with what is there.
 pub fn check_rest(world: &World) -> Vec<Violation> {
     let mut rest = Rest::of(world);
@@ -25,13 +28,23 @@ pub fn check_rest(world: &World) -> Vec<Violation> {
     rest.violations
 }
 
-/// Compares the counts of two times at rest: nothing but polls may have been sent in between. Events are no commands
-/// here: one that still holds is repeated every five minutes.
+/// Compares the counts of two times at rest, ten minutes apart: nothing but polls may have been sent in between. Events are
+/// no commands here: one that still holds is repeated now and then. A full instance that somebody waits for is asked every
+/// five minutes at most, whoever waits: what else takes its slots is not seen (LIMIT-03).
 pub fn check_silence(world: &World, before: &CallCounts) -> Vec<Violation> {
     let quiet = |kind: &str| kind.starts_with("Describe") || kind == "CreateEvent";
     let mut violations = Vec::new();
+    let asked_of_full = world.counts.asked_of_full - before.asked_of_full;
+    if asked_of_full > 0 {
+        let full = world.instances.keys().filter(|instance| world.is_full(instance)).count() as u64;
+        if asked_of_full > full * ASKED_IN_SILENCE {
+            let detail = format!("sent {asked_of_full} times to {full} full instances");
+            violations.push(violation(world, Invariant::SilentAtRest, "AttachVolume".to_owned(), detail));
+        }
+    }
     for (kind, count) in &world.counts.by_kind {
-        let sent = count - before.of(kind);
+        let in_vain = if *kind == "AttachVolume" { asked_of_full } else { 0 };
+        let sent = count - before.of(kind) - in_vain;
         if sent > 0 && !quiet(kind) {
             violations.push(violation(
                 world,
@@ -142,14 +155,12 @@ impl<'a> Rest<'a> {
         let (Some(volume), Some(machine)) = (self.world.volumes.get(id), self.world.instances.get(instance)) else {
             return false;
         };
-        let on_it = |i: &&Ec2Attachment| i.instance == *instance;
-        let taken = self.world.volumes.values().flat_map(|v| &v.attachments).filter(on_it).count();
         let key = AttachmentKey { volume: VolumeKey::ebs(id), node: node.name.clone() };
         // Lost behind our back, or with its machine: found by the idle sweep and by instance states, not at once.
         let lost = self.world.attachments.get(&AttachmentName::of(&key)).is_some_and(|object| {
             object.status.attached || object.instance().is_some_and(|instance| !self.is_running(&instance))
         });
-        let free = taken < machine.volume_limit && !is_marked(node, &key.volume) && !lost;
+        let free = !self.world.is_full(instance) && !is_marked(node, &key.volume) && !lost;
         volume.zone == machine.zone && free && !self.is_being_deleted(id)
     }
 

@@ -88,6 +88,13 @@ impl World {
     pub fn ec2_attachment(&self, volume: &AwsVolumeId, instance: &InstanceId) -> Option<&Ec2Attachment> {
         self.volumes.get(volume)?.attachments.iter().find(|attachment| attachment.instance == *instance)
     }
+
+    /// Whether the instance takes no more volumes.
+    pub fn is_full(&self, instance: &InstanceId) -> bool {
+        let attachments = self.volumes.values().flat_map(|volume| &volume.attachments);
+        let taken = attachments.filter(|attachment| attachment.instance == *instance).count();
+        self.instances.get(instance).is_some_and(|machine| taken >= machine.volume_limit)
+    }
 }
 
 /// The instance a Node names.
@@ -246,6 +253,8 @@ pub struct TermHeld {
 pub struct CallCounts {
     /// Every call by its kind (`AttachVolume`, `PatchNodeStatus`, …).
     pub by_kind: BTreeMap<&'static str, u64>,
+    /// AttachVolume that asked an instance which took no more volumes when it was sent.
+    pub asked_of_full: u64,
     /// EC2's answers RequestLimitExceeded and alike.
     pub ec2_throttles: u64,
     /// The API server's 429.
@@ -262,11 +271,12 @@ impl CallCounts {
         self.of("AttachVolume") + self.of("DetachVolume")
     }
 
-    /// Calls of every kind that changes something, Events excepted.
+    /// Calls of every kind that changes something, Events excepted, and what full instances were asked in vain.
     pub fn mutations(&self) -> u64 {
         let quiet =
             |kind: &str| ["Describe", "Get", "List"].iter().any(|verb| kind.starts_with(verb)) || kind == "CreateEvent";
-        self.by_kind.iter().filter(|(kind, _)| !quiet(kind)).map(|(_, count)| count).sum()
+        let sent: u64 = self.by_kind.iter().filter(|(kind, _)| !quiet(kind)).map(|(_, count)| count).sum();
+        sent - self.asked_of_full
     }
 
     /// Calls of one kind.

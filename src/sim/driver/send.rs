@@ -85,6 +85,9 @@ impl<C: Commander> Driver<C> {
         let (kind, term, mutating) = (flight::kind_name(call), flight.command.term, flight::is_mutating(call));
         let is_event = matches!(call, Call::Kubernetes(KubernetesCall::CreateEvent(_)));
         *self.world.counts.by_kind.entry(kind).or_default() += 1;
+        if let Call::Ec2(Ec2Call::AttachVolume { instance, .. }) = call {
+            self.world.counts.asked_of_full += u64::from(self.ec2.is_full(instance));
+        }
         let told = sent_news(call, term, now);
         if mutating {
             self.world.news.push(News::CallSent { kind, term, at: now });

@@ -92,6 +92,14 @@ impl World {
         check_limits(instance, self.options.limits(&instance.instance_type), card)
     }
 
+    /// Whether the instance takes no more volumes.
+    pub(super) fn is_full(&self, id: &InstanceId) -> bool {
+        // The root takes one slot.
+        let taken = |instance: &Instance| u32::try_from(instance.devices.len() + 1).unwrap_or(u32::MAX);
+        let full = |instance: &Instance| taken(instance) >= self.options.limits(&instance.instance_type).attachments;
+        self.instances.get(id).is_some_and(full)
+    }
+
     fn visible_instance(&self, id: &InstanceId) -> Result<&Instance, Ec2Error> {
         self.instances
             .get(id)

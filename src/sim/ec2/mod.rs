@@ -495,6 +495,11 @@ impl Ec2Model {
         self.world.instances.get(id)
     }
 
+    /// Whether the instance takes no more volumes.
+    pub fn is_full(&self, id: &InstanceId) -> bool {
+        self.world.is_full(id)
+    }
+
     /// Ended attachments not yet taken, oldest first; the oldest are forgotten beyond [`Ec2Options::ended_kept`].
     pub fn ended(&self) -> impl Iterator<Item = &EndedAttachment> {
         self.world.ended()

@@ -27,7 +27,11 @@ impl Kubelet {
         let others = at.api.csi_drivers().map(|driver| driver.name.clone());
         let drivers: BTreeMap<DriverName, SmolStr> =
             others.chain([DriverName::ebs()]).map(|driver| (driver.clone(), id_for(&driver))).collect();
-        at.api.put_csi_node(CsiNode { name: self.name.clone(), drivers });
+        // The node plugin counts every slot but the root's.
+        let instance = at.ec2.instance(self.machine.instance());
+        let slots = instance.map(|instance| at.ec2.options().limits(instance.instance_type()).attachments);
+        let ebs_allocatable = slots.map(|slots| slots.saturating_sub(1));
+        at.api.put_csi_node(CsiNode { name: self.name.clone(), drivers, ebs_allocatable });
         let volumes = self
             .machine
             .mounts()

@@ -141,7 +141,7 @@ fn add_machine(world: &mut World, node: &NodeName, instance: &InstanceId) {
         },
     );
     let drivers = BTreeMap::from([(DriverName::ebs(), instance.text())]);
-    world.csi_nodes.insert(node.clone(), CsiNode { name: node.clone(), drivers });
+    world.csi_nodes.insert(node.clone(), CsiNode { name: node.clone(), drivers, ebs_allocatable: None });
     let (state, zone) = (InstanceState::Running, Zone::new("z"));
     let machine = Ec2Instance { state, zone, boot, impaired: false, volume_limit: 25 };
     world.instances.insert(instance.clone(), machine);

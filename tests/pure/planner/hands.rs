@@ -52,7 +52,13 @@ impl Desk {
     /// The node plugin registers with the kubelet.
     pub fn csi(&mut self, n: &str, i: &str) {
         let drivers = [(DriverName::ebs(), instance(i).text())].into();
-        self.api.put_csi_node(CsiNode { name: node(n), drivers });
+        self.api.put_csi_node(CsiNode { name: node(n), drivers, ebs_allocatable: None });
+    }
+
+    /// The node plugin counts so many slots for volumes.
+    pub fn count_slots(&mut self, n: &str, i: &str, count: u32) {
+        let drivers = [(DriverName::ebs(), instance(i).text())].into();
+        self.api.put_csi_node(CsiNode { name: node(n), drivers, ebs_allocatable: Some(count) });
     }
 
     /// A free volume with a PersistentVolume and a claim.

@@ -1,10 +1,11 @@
 //! Cases LIMIT: an instance takes no more volumes. EC2 decides that, no count of ours.
 
+use attachd::controller::command::BudgetClass;
 use attachd::model::ids::InstanceType;
 use attachd::model::time::Monotonic;
 
-use super::desk::{Desk, s};
-use super::short::{instance, zone};
+use super::desk::{Desk, Reply, s};
+use super::short::{instance, volume, zone};
 
 /// How many volumes an m5.large takes besides its root.
 const SLOTS: usize = 26;
@@ -100,6 +101,76 @@ fn limit_03_a_limit_that_was_reached_by_others_is_tried_slowly_until_they_go() {
 }
 
 #[test]
+fn limit_03_a_slot_that_is_freed_is_taken_at_once_however_long_the_instance_was_full() {
+    let mut desk = small_node(SLOTS + 1);
+    use_volumes(&mut desk, SLOTS);
+    desk.add_pod("waits", "n3", &["v27"]);
+    desk.run(s(1500));
+    assert_refused(&mut desk, "v27");
+    let last = *desk.times("attach v27").last().unwrap();
+    // Just asked: by its delays alone it would not be again for minutes.
+    desk.run_until(s(SLOWEST_TRY), "asked again", |desk| *desk.times("attach v27").last().unwrap() > last);
+    desk.remove_pod("a1");
+    report_in_use(&mut desk, &names(2, SLOTS));
+    desk.run_to("detach v1 i3", s(5));
+    desk.run_to("attach v27 i3", s(6));
+    desk.run(s(15));
+    assert!(desk.is_attached("v27", "i3") && desk.lists("n3", "v27"), "{}", desk.story());
+    assert!(desk.va("v27", "n3").unwrap().status.attach_error.is_none());
+}
+
+#[test]
+fn limit_03_a_full_instance_is_asked_by_one_call_for_all_who_wait_and_every_one_is_told() {
+    let mut desk = small_node(SLOTS + 6);
+    use_volumes(&mut desk, SLOTS);
+    let waiting = names(SLOTS + 1, SLOTS + 6);
+    for v in &waiting {
+        desk.add_pod(&pod(v), "n3", &[v]);
+    }
+    desk.run(s(30 * 60));
+    for v in &waiting {
+        assert_refused(&mut desk, v);
+    }
+    let asked: usize = waiting.iter().map(|v| desk.count(&format!("attach {v} "))).sum();
+    // All at once, then after 30 s, 1, 2, 4 and every 5 min.
+    assert!(asked <= waiting.len() + 12, "{asked}\n{}", desk.story());
+    // Two go: two come, and nobody asks in vain.
+    for v in ["v1", "v2"] {
+        desk.remove_pod(&pod(v));
+    }
+    report_in_use(&mut desk, &names(3, SLOTS));
+    let before = desk.count("attach v");
+    desk.run(s(25));
+    let came = waiting.iter().filter(|v| desk.is_attached(v, "i3")).count();
+    assert_eq!((came, desk.count("attach v") - before), (2, 2), "{}", desk.story());
+}
+
+#[test]
+fn limit_03_where_one_comes_in_unasked_for_the_others_follow() {
+    let mut desk = small_node(SLOTS);
+    use_volumes(&mut desk, SLOTS - 3);
+    // Of nobody here: that they go is not seen before the next try.
+    let foreign = names(50, 52);
+    for (number, v) in (b'a'..=b'c').zip(&foreign) {
+        desk.ec2.add_available_volume(desk.now, volume(v), zone(), false);
+        desk.attach_by_hand(v, "i3", &format!("/dev/xvdc{}", char::from(number)));
+    }
+    let waiting = names(SLOTS - 2, SLOTS);
+    for v in &waiting {
+        desk.add_pod(&pod(v), "n3", &[v]);
+    }
+    desk.run(s(600));
+    for v in &foreign {
+        desk.detach_by_hand(v, "i3");
+    }
+    desk.run_until(s(SLOWEST_TRY + 10), "one is attached", |desk| desk.count("attached v") > SLOTS - 3);
+    desk.run(s(30));
+    for v in &waiting {
+        assert!(desk.is_attached(v, "i3"), "{v}\n{}", desk.story());
+    }
+}
+
+#[test]
 fn limit_04_no_count_on_any_object_keeps_a_volume_from_an_instance_that_takes_it() {
     // More than any count that is put on Nodes (39) or CSINodes (25) for machines such as i1, which takes 127.
     let mut desk = Desk::new();
@@ -132,6 +203,55 @@ fn limit_07_the_volume_that_leaves_a_full_instance_makes_room_for_the_one_that_c
     let tries = desk.times("attach v27");
     assert!(tries.len() <= 2 && *tries.last().unwrap() > leaves + s(3), "{}", desk.story());
     desk.assert_count("detach v", 1);
+}
+
+#[test]
+fn limit_07_an_attach_above_the_count_of_the_csi_node_waits_while_a_detach_there_is_open() {
+    let mut desk = small_node(SLOTS + 2);
+    desk.count_slots("n3", "i3", SLOTS as u32);
+    use_volumes(&mut desk, SLOTS);
+    desk.answer("detach v1 i3", Reply::Hold);
+    desk.remove_pod("a1");
+    report_in_use(&mut desk, &names(2, SLOTS));
+    desk.run_to("detach v1 i3", s(5));
+    desk.add_pod("comes", "n3", &["v27"]);
+    desk.run(s(5));
+    assert!(desk.waits("v27", "n3").contains("is detached"), "{}", desk.story());
+    assert!(desk.va("v27", "n3").unwrap().status.attach_error.is_none());
+    desk.assert_never("attach v27");
+    desk.release_honestly("detach v1 i3");
+    desk.run_until(s(15), "attached", |desk| desk.count("attached v27 n3") == 1);
+    desk.assert_count("attach v27", 1);
+    // No detach is open: a count refuses nothing, EC2 does.
+    desk.add_pod("more", "n3", &["v28"]);
+    desk.run_to("attach v28 i3", s(5));
+    desk.run(s(5));
+    assert_refused(&mut desk, "v28");
+    desk.count_slots("n3", "i3", SLOTS as u32 + 1);
+    desk.run_to("attach v28 i3", s(2));
+}
+
+#[test]
+fn rule_15_a_detach_frees_what_a_blocked_attach_needs() {
+    let mut desk = small_node(SLOTS + 1);
+    use_volumes(&mut desk, SLOTS);
+    desk.add_pod("waits", "n3", &["v27"]);
+    desk.run(s(60));
+    for v in ["v1", "v2"] {
+        desk.remove_pod(&pod(v));
+    }
+    report_in_use(&mut desk, &names(3, SLOTS));
+    desk.run_to("detach v1 i3", s(5));
+    assert_eq!(class_of(&desk, "detach v1 i3"), BudgetClass::Frees);
+    desk.run_until(s(15), "attached", |desk| desk.count("attached v27 n3") == 1);
+    desk.remove_pod("a3");
+    report_in_use(&mut desk, &names(4, SLOTS));
+    desk.run_to("detach v3 i3", s(20));
+    assert_eq!(class_of(&desk, "detach v3 i3"), BudgetClass::Detach, "nobody waits any more");
+}
+
+fn class_of(desk: &Desk, prefix: &str) -> BudgetClass {
+    desk.sent.iter().rfind(|sent| sent.text.starts_with(prefix)).unwrap().command.class
 }
 
 #[test]

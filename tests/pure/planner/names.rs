@@ -18,7 +18,7 @@ fn add_odd_node(desk: &mut Desk, n: &str, provider_id: &str, csi_id: &str) {
     desk.api.register_node(desk.now, &new);
     desk.ready(n);
     let drivers = [(DriverName::ebs(), csi_id.into())].into();
-    desk.api.put_csi_node(CsiNode { name: node(n), drivers });
+    desk.api.put_csi_node(CsiNode { name: node(n), drivers, ebs_allocatable: None });
 }
 
 fn inline_pod(desk: &mut Desk, n: &str, spelled: &str) -> Pod {
@@ -145,7 +145,7 @@ fn name_09_name_10_input_13_nodes_that_are_no_instances_are_left_alone_with_one_
 fn name_12_upper_case_is_refused_rather_than_guessed() {
     let mut desk = Desk::new();
     let upper = [(DriverName::ebs(), "I-01".into())].into();
-    desk.api.put_csi_node(CsiNode { name: node("n1"), drivers: upper });
+    desk.api.put_csi_node(CsiNode { name: node("n1"), drivers: upper, ebs_allocatable: None });
     desk.add_pod("a", "n1", &["v1"]);
     desk.run(s(120));
     desk.expect(&[]);
@@ -155,7 +155,7 @@ fn name_12_upper_case_is_refused_rather_than_guessed() {
 #[test]
 fn name_13_a_node_whose_plugin_is_not_up_yet_is_waited_for_quietly() {
     let mut desk = Desk::new();
-    desk.api.put_csi_node(CsiNode { name: NodeName::new("n1"), drivers: Default::default() });
+    desk.api.put_csi_node(CsiNode { name: NodeName::new("n1"), drivers: Default::default(), ebs_allocatable: None });
     desk.add_pod("a", "n1", &["v1"]);
     desk.run(s(300));
     desk.expect(&[]);

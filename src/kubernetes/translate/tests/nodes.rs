@@ -172,6 +172,11 @@ fn csi_nodes_and_drivers_are_read() {
         node.drivers,
         [(DriverName::ebs(), "i-0bb23".into()), (DriverName::new("efs.csi.aws.com"), "i-0bb23".into())].into()
     );
+    assert_eq!(node.ebs_allocatable, Some(25));
+    for (count, allocatable) in [(json!(-1), None), (json!("25"), None), (json!(0), Some(0)), (Value::Null, None)] {
+        let value = with(value.clone(), "/spec/drivers/0/allocatable/count", count);
+        assert_eq!(csi_node(read(&value)).expect("readable").ebs_allocatable, allocatable);
+    }
     let none = with(value.clone(), "/spec/drivers", Value::Null);
     assert_eq!(csi_node(read(&none)).expect("readable").drivers, BTreeMap::new());
     assert!(csi_node(read(&with(value, "/spec/drivers/0/nodeID", json!(1)))).is_err());
