@@ -45,8 +45,12 @@ pub const ATTACHMENT_HEALED: &str = "VolumeAttachmentHealed";
 /// A VolumeAttachment that was deleted by hand is held.
 pub const ATTACHMENT_HELD: &str = "VolumeAttachmentHeld";
 
-/// The same thing about the same object is said again only after this time (rule 14).
+/// The same thing about the same object is said again only after this time (rule 14), and while it stays so after twice as
+/// long each time.
 pub const REPEAT_AFTER: Duration = Duration::from_secs(5 * 60);
+/// What stays so is said this often at least: the API server keeps an Event for an hour, and one of them should be there.
+/// A large cluster with hundreds of such waits must not spend the budget of Events on what everybody knows.
+pub const REPEAT_AT_LEAST: Duration = Duration::from_secs(40 * 60);
 /// A multi-attach wait that ends within this time is no news: every move of a pod has one.
 pub const MULTI_ATTACH_QUIET: Duration = Duration::from_secs(15);
 
@@ -232,12 +236,26 @@ pub fn attachment_held(volume: &VolumeKey, node: &NodeName) -> EventText {
 }
 
 /// What was said about what, and when: an event goes out when there is something new to say, and the same again only
-/// after [`REPEAT_AFTER`].
+/// after [`REPEAT_AFTER`], then less often, up to [`REPEAT_AT_LEAST`].
 #[derive(Debug)]
 pub struct EventMemory {
-    said: BTreeMap<Said, Monotonic>,
+    said: BTreeMap<Said, Repeat>,
+    /// By when an entry is forgotten.
     by_time: BTreeSet<(Monotonic, Said)>,
     most: usize,
+}
+
+/// When something may be said again. It is forgotten as long after that: then it is news.
+#[derive(Clone, Copy, Debug)]
+struct Repeat {
+    at: Monotonic,
+    gap: Duration,
+}
+
+impl Repeat {
+    fn forgotten_at(self) -> Monotonic {
+        self.at + self.gap
+    }
 }
 
 /// Something that was said: about an object, on a subject (such as one volume of a pod), for a cause.
@@ -265,7 +283,7 @@ impl EventMemory {
     /// such as the volumes of a pod.
     pub fn admit(&mut self, regarding: &Regarding, subject: &str, text: &EventText, now: Monotonic) -> bool {
         while let Some((at, said)) = self.by_time.first() {
-            if now.saturating_since(*at) < REPEAT_AFTER && self.said.len() <= self.most {
+            if now < *at && self.said.len() <= self.most {
                 break;
             }
             self.said.remove(said);
@@ -277,16 +295,21 @@ impl EventMemory {
             reason: text.reason,
             cause: text.cause.clone(),
         };
-        if self.said.contains_key(&said) {
+        let before = self.said.get(&said).copied();
+        if before.is_some_and(|repeat| now < repeat.at) {
             return false;
         }
-        if self.said.len() == self.most
+        if let Some(repeat) = before {
+            self.by_time.remove(&(repeat.forgotten_at(), said.clone()));
+        } else if self.said.len() == self.most
             && let Some((_, oldest)) = self.by_time.pop_first()
         {
             self.said.remove(&oldest);
         }
-        self.by_time.insert((now, said.clone()));
-        self.said.insert(said, now);
+        let gap = before.map_or(REPEAT_AFTER, |repeat| (repeat.gap * 2).min(REPEAT_AT_LEAST));
+        let repeat = Repeat { at: now + gap, gap };
+        self.by_time.insert((repeat.forgotten_at(), said.clone()));
+        self.said.insert(said, repeat);
         true
     }
 
@@ -300,7 +323,7 @@ impl EventMemory {
     ) -> bool {
         let (regarding, subject, cause) = (regarding.clone(), SmolStr::new(subject), SmolStr::new(cause));
         let said = self.said.get(&Said { regarding, subject, reason, cause });
-        said.is_some_and(|at| now.saturating_since(*at) < REPEAT_AFTER)
+        said.is_some_and(|repeat| now < repeat.at)
     }
 
     /// How many entries it holds.
@@ -394,6 +417,24 @@ mod tests {
     }
 
     #[test]
+    fn what_stays_so_is_said_less_and_less_often_and_anew_once_it_was_over() {
+        let mut memory = EventMemory::default();
+        let mut said = Vec::new();
+        for second in (0..4 * 3600).step_by(15) {
+            if memory.admit(&pod("a"), "v1", &attach_failed("pv-1", "IncorrectState", "x"), at(second)) {
+                said.push(second);
+            }
+            assert!(memory.by_time.len() == memory.len() && memory.len() == 1);
+        }
+        assert_eq!(said[..6], [0, 300, 900, 2_100, 4_500, 6_900]);
+        // For an hour and a half nobody had to say it.
+        let later = said[said.len() - 1] + 5_400;
+        for second in [later, later + 300] {
+            assert!(memory.admit(&pod("a"), "v1", &attach_failed("pv-1", "IncorrectState", "x"), at(second)));
+        }
+    }
+
+    #[test]
     fn another_cause_pod_or_volume_is_news_at_once_but_flapping_is_not() {
         let mut memory = EventMemory::default();
         let failed = attach_failed("pv-1", "IncorrectState", "x");
@@ -416,7 +457,7 @@ mod tests {
             assert!(memory.len() <= 100 && memory.by_time.len() == memory.len());
         }
         assert!(!memory.admit(&pod("999"), "v1", &attach_succeeded("pv"), at(1)));
-        assert!(memory.admit(&pod("x"), "v1", &attach_succeeded("pv"), at(300)));
+        assert!(memory.admit(&pod("x"), "v1", &attach_succeeded("pv"), at(600)));
         assert_eq!(memory.len(), 1);
     }
 }
