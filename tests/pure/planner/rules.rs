@@ -141,3 +141,33 @@ fn rule_16_stale_reads_that_agree_soon_after_a_call_are_no_silent_detach() {
     desk.assert_count("attach v1", 1);
     assert_eq!(desk.va("v1", "n1").unwrap().device.as_ref().unwrap().as_str(), "/dev/xvdaa");
 }
+
+#[test]
+fn rule_3_what_left_the_list_of_a_node_object_is_not_listed_there_again_by_the_next_leader() {
+    let mut desk = Desk::new();
+    desk.use_volume("a", "n1", "v1");
+    // Another Node object of the same boot: nothing but the mark says that the volume may be mounted there.
+    desk.delete_node("n1");
+    desk.register("n1", "i1");
+    desk.csi("n1", "i1");
+    desk.run_until(s(60), "listed and marked", |desk| desk.lists("n1", "v1") && desk.marks("n1", "v1").is_some());
+    desk.remove_pod("a");
+    desk.run(s(60));
+    desk.taint("n1", true);
+    desk.answer_all("get-node n1", Reply::Hold);
+    desk.run_to("list n1 []", s(10));
+    desk.run_until(s(1), "unlisted", |desk| !desk.lists("n1", "v1"));
+    // The leader dies before it looks again, and the person changes his mind.
+    desk.kill();
+    desk.forget_answers();
+    desk.taint("n1", false);
+    desk.lead();
+    desk.list_everything();
+    let before = desk.count("list n1 [v1]");
+    desk.run(s(600));
+    desk.assert_count("list n1 [v1]", before);
+    assert!(desk.marks("n1", "v1").is_some() && desk.is_attached("v1", "i1"), "{}", desk.story());
+    desk.boot("n1", "another boot");
+    desk.run(s(60));
+    assert!(desk.is_all_gone("v1"), "{}", desk.story());
+}
