@@ -9,7 +9,7 @@ use super::actual::readings::{Absorbed, Sight, attachment_on};
 use super::backoff::Pace;
 use super::context::{BackoffKey, Operation};
 use super::event::{Object, WatchEvent};
-use super::intake::{apply_node, with_slot};
+use super::intake::{apply_node, resolve_again, with_slot};
 use super::outbox::Pending;
 use super::reason::BlockedReason;
 use super::reconciler::{self, outcome as slot_outcome};
@@ -17,7 +17,7 @@ use super::report::{node_status, persistent_volume};
 use super::store::Store;
 use super::syncer::Sighting;
 use super::syncer::batch::{AskedBy, End, Read};
-use super::volume_guard;
+use super::{unresolved, volume_guard};
 use crate::model::ids::{AttachmentKey, InstanceId, VolumeKey};
 use crate::model::outcome::{Answer, CallResult, Outcome};
 use crate::model::volume::{AttachmentReading, AttachmentState, InstanceReading, VolumeStatusReading};
@@ -155,6 +155,10 @@ fn devices(store: &mut Store, end: End<InstanceReading>) {
     }
     let asked = end.asked.clone();
     store.ctx.syncer.instances.absorb(end);
+    if !store.unresolved.is_empty() {
+        resolve_again(store);
+        unresolved::looked(&mut store.ctx, &store.unresolved, &asked);
+    }
     dirty_waiting(store, &asked);
 }
 

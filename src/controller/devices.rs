@@ -197,6 +197,11 @@ impl DeviceTable {
         }
     }
 
+    /// The volumes that were on it when DescribeInstances was last asked.
+    pub fn mapped(&self) -> impl Iterator<Item = &AwsVolumeId> {
+        self.mappings.iter().filter_map(|mapping| mapping.volume.as_ref())
+    }
+
     /// The volume still counts as in use under this name (reported, or marked): nobody gets the name, not even the
     /// volume itself. `node` is the Node object of the instance, if there is one.
     pub fn block(&mut self, volume: &AwsVolumeId, device: &DeviceName, node: Option<&Node>) {

@@ -13,6 +13,7 @@ use super::event::{Kind, Object, ObjectKey, Role, WatchEvent};
 use super::reconciler::{self, outcome};
 use super::report::node_status::HOLD_AFTER_FOREIGN_WRITE;
 use super::store::{Indexed, Store};
+use super::unresolved::Unresolved;
 use crate::model::attachment::{AttachmentSource, VolumeAttachment};
 use crate::model::ids::{
     AttachmentKey, AttachmentName, DriverName, InstanceId, NodeName, Uid, UniqueVolumeName, VolumeKey,
@@ -120,7 +121,7 @@ fn sweep(store: &mut Store, kind: Kind, generation: u64) {
                     volume.ended.remove(&uid);
                 }
             }
-            store.unresolved.retain(|_, (_, listed)| *listed >= generation);
+            store.unresolved.retain(|_, unresolved| unresolved.generation >= generation);
         }
         _ => {}
     }
@@ -343,7 +344,12 @@ fn csi_gone(ctx: &mut Context, name: &NodeName) {
 /// Takes in a VolumeAttachment.
 fn apply_attachment(store: &mut Store, attachment: VolumeAttachment, generation: u64, listed: bool) {
     let Some(key) = key_of(store, &attachment) else {
-        store.unresolved.insert(attachment.name.clone(), (attachment, generation));
+        let name = attachment.name.clone();
+        let unresolved = match store.unresolved.remove(&name) {
+            Some(known) if known.object.uid == attachment.uid => known.seen_again(attachment, generation),
+            _ => Unresolved::new(attachment, generation),
+        };
+        store.unresolved.insert(name, unresolved);
         return;
     };
     store.unresolved.remove(&attachment.name);
@@ -352,18 +358,19 @@ fn apply_attachment(store: &mut Store, attachment: VolumeAttachment, generation:
 
 /// Volumes of VolumeAttachments that could not be told before are tried again (a PersistentVolume may have come).
 pub fn resolve_again(store: &mut Store) {
-    for (name, (attachment, generation)) in std::mem::take(&mut store.unresolved) {
-        match key_of(store, &attachment) {
-            Some(key) => place(store, key, attachment, generation, true),
+    for (name, unresolved) in std::mem::take(&mut store.unresolved) {
+        match key_of(store, &unresolved.object) {
+            Some(key) => place(store, key, unresolved.object, unresolved.generation, true),
             None => {
-                store.unresolved.insert(name, (attachment, generation));
+                store.unresolved.insert(name, unresolved);
             }
         }
     }
 }
 
 /// Volume and node of a VolumeAttachment: by its source; else by what is known under its name; else by its name, which is
-/// a hash of handle, driver and node, recomputed for each volume the node is known to have.
+/// a hash of handle, driver and node, recomputed for each volume the node is known to have, and for each that was seen mapped
+/// on the instance frozen in it.
 fn key_of(store: &Store, attachment: &VolumeAttachment) -> Option<AttachmentKey> {
     if let Some(indexed) = store.attachments.get(&attachment.name) {
         return Some(indexed.key.clone());
@@ -380,12 +387,18 @@ fn key_of(store: &Store, attachment: &VolumeAttachment) -> Option<AttachmentKey>
     if let Some(volume) = by_source {
         return Some(AttachmentKey { volume, node: attachment.node.clone() });
     }
-    let record = store.ctx.nodes.get(&attachment.node)?;
-    let lists = record.object.iter().flat_map(|node| node.volumes_attached.keys().chain(&node.volumes_in_use));
+    let record = store.ctx.nodes.get(&attachment.node);
+    let node = record.and_then(|record| record.object.as_ref());
+    let lists = node.into_iter().flat_map(|node| node.volumes_attached.keys().chain(&node.volumes_in_use));
+    let known = record.into_iter().flat_map(|record| &record.volumes);
+    let instance = attachment.instance();
+    let mapped = instance.iter().flat_map(|instance| store.ctx.syncer.instances.mapped_on(instance));
     lists
         .filter_map(|name| name.volume_key())
-        .chain(&record.volumes)
-        .map(|volume| AttachmentKey { volume: volume.clone(), node: attachment.node.clone() })
+        .chain(known)
+        .cloned()
+        .chain(mapped.map(VolumeKey::ebs))
+        .map(|volume| AttachmentKey { volume, node: attachment.node.clone() })
         .find(|key| AttachmentName::of(key) == attachment.name)
 }
 
@@ -436,7 +449,7 @@ fn place(store: &mut Store, key: AttachmentKey, attachment: VolumeAttachment, ge
 }
 
 fn attachment_gone(store: &mut Store, name: &AttachmentName, uid: &Uid) {
-    if store.unresolved.get(name).is_some_and(|(object, _)| object.uid == *uid) {
+    if store.unresolved.get(name).is_some_and(|unresolved| unresolved.object.uid == *uid) {
         store.unresolved.remove(name);
     }
     let Some(indexed) = store.attachments.get(name).cloned() else { return };

@@ -31,6 +31,7 @@ mod store;
 mod survey;
 mod syncer;
 mod timer;
+mod unresolved;
 mod volume_guard;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -156,6 +157,9 @@ impl Controller {
         }
         self.take_desired();
         self.take_sync();
+        if !self.store.unresolved.is_empty() && self.store.ctx.is_synced() && self.store.ctx.leading_since.is_some() {
+            unresolved::look(&mut self.store.ctx, &mut self.store.unresolved);
+        }
         self.drive_dirty();
         while let Some(target) = self.next_turn() {
             self.take_turn(target);
@@ -315,7 +319,9 @@ impl Controller {
         let sweep = ctx.next_sweep_due().filter(|at| *at > ctx.now.monotonic).map(|at| Wake { at, why: "sweep" });
         let place =
             ctx.placements.next_due().filter(|at| *at > ctx.now.monotonic).map(|at| Wake { at, why: "placement" });
-        [timer, turn, read, sweep, place].into_iter().flatten().min_by_key(|wake| wake.at)
+        let look = unresolved::next_look(&self.store.unresolved).filter(|at| *at > ctx.now.monotonic);
+        let look = look.map(|at| Wake { at, why: "unresolved VolumeAttachment" });
+        [timer, turn, read, sweep, place, look].into_iter().flatten().min_by_key(|wake| wake.at)
     }
 }
 

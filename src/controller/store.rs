@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::actual::volume::Volume;
 use super::context::Context;
 use super::event::Kind;
-use crate::model::attachment::VolumeAttachment;
+use super::unresolved::Unresolved;
 use crate::model::ids::{AttachmentKey, AttachmentName, Uid, VolumeKey};
 
 /// What the core believes.
@@ -17,8 +17,8 @@ pub struct Store {
     pub volumes: BTreeMap<VolumeKey, Volume>,
     /// Where each VolumeAttachment belongs.
     pub attachments: BTreeMap<AttachmentName, Indexed>,
-    /// VolumeAttachments whose volume cannot be told yet (its PersistentVolume is not known).
-    pub unresolved: BTreeMap<AttachmentName, (VolumeAttachment, u64)>,
+    /// VolumeAttachments whose volume cannot be told (its PersistentVolume is not known).
+    pub unresolved: BTreeMap<AttachmentName, Unresolved>,
     /// The newest list of each kind kept here.
     pub lists: BTreeMap<Kind, u64>,
     /// Kinds kept here that have synced.

@@ -12,7 +12,7 @@ use smol_str::SmolStr;
 use crate::controller::command::{EventNote, Regarding};
 use crate::model::attachment::NewAttachmentSource;
 use crate::model::device::DeviceName;
-use crate::model::ids::{EBS_DRIVER, InstanceId, NodeName, PodKey, VolumeKey, Zone};
+use crate::model::ids::{DriverName, EBS_DRIVER, InstanceId, NodeName, PodKey, VolumeKey, Zone};
 use crate::model::node::OUT_OF_SERVICE_TAINT;
 use crate::model::time::Monotonic;
 
@@ -36,6 +36,8 @@ pub const IDENTITY_MISMATCH: &str = "IdentityMismatch";
 pub const NOT_AN_EC2_INSTANCE: &str = "NotAnEC2Instance";
 /// EC2 shows an attachment that nobody here made.
 pub const FOREIGN_ATTACHMENT: &str = "ForeignAttachment";
+/// The volume of a VolumeAttachment cannot be told.
+pub const VOLUME_UNKNOWN: &str = "VolumeUnknown";
 /// Somebody else writes what attachd owns.
 pub const FOREIGN_WRITE: &str = "ForeignWrite";
 /// A volume in use was detached behind Kubernetes' back.
@@ -188,6 +190,16 @@ pub fn foreign_attachment(volume: &VolumeKey, instance: Option<&InstanceId>, dev
          uses it there, detach it by hand"
     );
     EventText::warning(FOREIGN_ATTACHMENT, message).because(instance)
+}
+
+/// Nothing tells what volume a VolumeAttachment is about. Says what a person can do.
+pub fn volume_unknown(driver: &DriverName, why: &str) -> EventText {
+    let message = format!(
+        "What volume this is about cannot be told: {why}. Once no volume of it is attached to the instance, take the \
+         finalizer {} off by hand",
+        driver.attacher_finalizer()
+    );
+    EventText::warning(VOLUME_UNKNOWN, message)
 }
 
 /// Another writer changed what only attachd should write; `what` names it, `until` says how long it is held.

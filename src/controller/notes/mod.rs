@@ -156,6 +156,15 @@ impl Notes {
         self.say(Regarding::Attachment(object.name.clone(), object.uid.clone()), volume, text, now);
     }
 
+    /// The volume of a VolumeAttachment cannot be told.
+    pub fn volume_unknown(&mut self, object: &VolumeAttachment, why: &str, now: Monotonic) {
+        let text = event_text::volume_unknown(&object.driver, why);
+        let regarding = Regarding::Attachment(object.name.clone(), object.uid.clone());
+        if self.memory.admit(&regarding, "", &text, now) {
+            self.push(text.about(regarding));
+        }
+    }
+
     /// Another writer changed a node's list.
     pub fn foreign_write(&mut self, node: &NodeName, uid: &Uid, hold: std::time::Duration, now: Monotonic) {
         let text = event_text::foreign_write(&format!("status.volumesAttached of node {node}"), hold);

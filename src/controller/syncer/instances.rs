@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::batch::{Batch, End, FILTER_MAX, NAMED_MAX, Read};
 use super::due::Due;
 use crate::controller::devices::DeviceTable;
-use crate::model::ids::{InstanceId, InstanceType, Zone};
+use crate::model::ids::{AwsVolumeId, InstanceId, InstanceType, Zone};
 use crate::model::time::Monotonic;
 use crate::model::volume::{InstanceReading, InstanceTypeReading};
 
@@ -84,6 +84,18 @@ impl Instances {
             self.due.want(instance, now);
         }
         Readiness::Asked
+    }
+
+    /// Has the instance read, whatever is known of it.
+    pub fn want(&mut self, instance: &InstanceId, now: Monotonic) {
+        if !self.due.has(instance) {
+            self.due.want(instance, now);
+        }
+    }
+
+    /// The volumes mapped on the instance, as far as it was read: candidates, nothing is proved by them.
+    pub fn mapped_on(&self, instance: &InstanceId) -> impl Iterator<Item = &AwsVolumeId> {
+        self.known.get(instance).into_iter().flat_map(|record| record.devices.mapped())
     }
 
     /// The instance is gone for good.

@@ -3,6 +3,7 @@
 use attachd::controller::event::Kind;
 
 use super::desk::{Desk, Reply, ec2_says, s};
+use super::short::instance;
 
 #[test]
 fn leak_01_a_volume_that_was_never_attached_frees_its_persistent_volume() {
@@ -82,6 +83,58 @@ fn leak_04_one_that_no_list_names_is_told_by_the_record_of_this_process() {
     desk.release_honestly("detach v1");
     desk.run(s(60));
     assert!(desk.is_all_gone("v1"), "{}", desk.story());
+}
+
+/// v1 is attached to i1, nobody wants it, and neither PersistentVolume nor claim nor any list says so; the process is new.
+fn forgotten_by_all() -> Desk {
+    let mut desk = Desk::new();
+    desk.use_volume("a", "n1", "v1");
+    desk.kill();
+    desk.remove_pod("a");
+    desk.delete_claim("v1");
+    desk.delete_pv("v1");
+    desk.strip_pv("v1");
+    desk.delete_va("v1", "n1");
+    // The Node is another object: its lists are empty.
+    desk.delete_node("n1");
+    desk
+}
+
+#[test]
+fn leak_04_one_that_no_list_names_is_told_by_the_volumes_on_its_instance() {
+    let mut desk = forgotten_by_all();
+    // Another volume there has another name, whoever attached it.
+    desk.add_volume("v2");
+    desk.attach_by_hand("v2", "i1", "/dev/xvdcz");
+    desk.lead();
+    desk.list_everything();
+    desk.run_until(s(60), "told", |desk| !desk.waits("v1", "n1").is_empty());
+    // What it is about is known; that it is unmounted is not (there is no Node to say so).
+    desk.run(s(60));
+    desk.assert_never("detach");
+    desk.assert_never("event VolumeUnknown");
+    desk.ec2.stop(desk.now, &instance("i1")).unwrap();
+    desk.run(s(300));
+    assert!(desk.is_all_gone("v1"), "{}", desk.story());
+    desk.assert_count("detach v1 i1 xvdaa", 1);
+    desk.assert_never("detach v2");
+}
+
+#[test]
+fn leak_04_one_whose_volume_is_not_found_is_told_to_people_and_looked_for_less_and_less_often() {
+    let mut desk = forgotten_by_all();
+    desk.ec2.terminate(desk.now, &instance("i1")).unwrap();
+    desk.run(s(120));
+    desk.lead();
+    desk.list_everything();
+    desk.take_mutations();
+    desk.run(s(4 * 3600));
+    desk.expect(&[]);
+    let said = desk.times("event VolumeUnknown");
+    assert!((2..=9).contains(&said.len()), "{}", desk.story());
+    assert!(desk.va("v1", "n1").is_some());
+    let looked = desk.count("describe-instances i1");
+    assert!((5..=12).contains(&looked), "{looked}\n{}", desk.story());
 }
 
 #[test]
