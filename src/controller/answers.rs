@@ -203,7 +203,13 @@ fn absorb_sighting(store: &mut Store, sighting: Sighting) {
     // Most reads show what the last one showed: then nothing is gone.
     let before = volume.readings.last_seen().map(|seen| &seen.attachments);
     let before = before.filter(|before| *before != attachments_of(&sight)).cloned().unwrap_or_default();
+    let last = volume.readings.began();
     let absorbed = volume.readings.absorb(sight, began, &store.ctx.policy);
+    if let Some(last) = last.filter(|_| absorbed == Absorbed::Agrees && volume.readings.missing_since().is_some())
+        && store.ctx.syncer.has_found_any_between(last, began)
+    {
+        volume.readings.miss_in_company();
+    }
     if by != AskedBy::Operation && absorbed != Absorbed::IsNews {
         return;
     }

@@ -285,7 +285,13 @@ fn node_changed(store: &mut Store, name: &NodeName, news: NodeNews) {
         .volumes_attached
         .keys()
         .filter_map(|listed| listed.volume_key())
-        .filter(|key| key.driver.is_ebs() && key.aws_volume_id().is_some() && !record.volumes.contains(key))
+        .filter(|key| !key.driver.is_ebs() || key.aws_volume_id().is_some())
+        .filter(|key| !record.volumes.contains(key))
+        // Its VolumeAttachment may be one of those whose PersistentVolume is not known (yet).
+        .filter(|key| {
+            let of = AttachmentKey { volume: (*key).clone(), node: name.clone() };
+            store.unresolved.is_empty() || !store.unresolved.contains_key(&AttachmentName::of(&of))
+        })
         .cloned()
         .collect();
     for key in strangers {

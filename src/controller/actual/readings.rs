@@ -17,6 +17,8 @@ pub const CONSISTENT_APART: Duration = Duration::from_secs(5);
 pub const SPACED_AFTER: Duration = Duration::from_secs(30);
 /// With everything proved, the next look is this much later.
 const LOOK_ON: Duration = Duration::from_secs(15);
+/// A volume is missed for good when others were found between so many pairs of reads that lack it.
+const MISSED_IN_COMPANY: u32 = 2;
 /// A silent detach is believed after this many agreeing reads.
 const SILENT_DETACH_READS: u32 = 3;
 /// Their distance: three of them are consistent.
@@ -53,6 +55,8 @@ pub struct Readings {
     barrier: Monotonic,
     /// Whether any read counted since the lease was got.
     read_once: bool,
+    /// How often in the present run, which misses the volume, something else was found between two reads.
+    in_company: u32,
 }
 
 impl Readings {
@@ -69,6 +73,7 @@ impl Readings {
             self.sight = Some(sight);
             self.first_began = began;
             self.agreeing = 1;
+            self.in_company = 0;
         }
         self.last_began = began;
         self.read_once = true;
@@ -128,6 +133,17 @@ impl Readings {
     /// Since when reads that count show no such volume; `None`: the newest one shows it.
     pub fn missing_since(&self) -> Option<Monotonic> {
         matches!(self.current(), Some(Sight::Missing)).then_some(self.first_began)
+    }
+
+    /// Something of the cluster was found between the last two of the reads that agree on missing the volume.
+    pub fn miss_in_company(&mut self) {
+        self.in_company = self.in_company.saturating_add(1);
+    }
+
+    /// Whether reads that count miss the volume, and others were found between them, again and again: a wrong region or
+    /// role may come twice, with a find between (rule 17).
+    pub fn are_in_company(&self) -> bool {
+        self.in_company >= MISSED_IN_COMPANY && self.missing_since().is_some()
     }
 
     /// When the newest read that counts began.
@@ -236,6 +252,22 @@ mod tests {
         readings.absorb(free(), at(36), &Policy::FULL);
         readings.absorb(free(), at(41), &Policy::FULL);
         assert!(readings.are_spaced());
+    }
+
+    #[test]
+    fn a_volume_is_missed_for_good_when_others_were_found_between_its_reads_more_than_once() {
+        let mut readings = Readings::default();
+        let miss = |readings: &mut Readings, second, found| {
+            readings.absorb(Sight::Missing, at(second), &Policy::FULL);
+            if found {
+                readings.miss_in_company();
+            }
+            readings.are_in_company()
+        };
+        assert!(!miss(&mut readings, 5, false) && !miss(&mut readings, 10, true) && !miss(&mut readings, 15, false));
+        assert!(miss(&mut readings, 20, true));
+        readings.absorb(free(), at(25), &Policy::FULL);
+        assert!(!miss(&mut readings, 30, true), "it was there meanwhile");
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::controller::event::Role;
 use crate::controller::policy::Rule;
 use crate::controller::reason::BlockedReason;
 use crate::controller::syncer::instances::Readiness;
+use crate::controller::syncer::states::Machine;
 use crate::model::attachment::VolumeAttachment;
 use crate::model::device::DeviceName;
 use crate::model::ids::{InstanceId, Uid};
@@ -51,8 +52,12 @@ pub fn observe(slot: &mut Slot, object: VolumeAttachment, lease_start: Option<Mo
     }
     slot.vanished = false;
     slot.ever_attached |= object.status.attached;
-    if records.is_some() {
-        slot.recorded = records;
+    if let Some(records) = records {
+        let renamed = slot.recorded.as_ref().is_some_and(|before| before.device != records.device);
+        if renamed && slot.needs_name {
+            (slot.fresh_name, slot.needs_name) = (true, false);
+        }
+        slot.recorded = Some(records);
     }
     match (&object.unmounted, &slot.unmounted_word) {
         (Some(boot), Some(word)) if boot.as_str() == word.boot.as_str() => {}
@@ -69,6 +74,21 @@ pub fn observe(slot: &mut Slot, object: VolumeAttachment, lease_start: Option<Mo
 /// attached was confirmed, and nothing was asked of EC2 since.
 pub fn may_have_calls(object: &VolumeAttachment) -> bool {
     object.deleting.is_some() || !object.status.attached
+}
+
+/// What was recorded for an earlier VolumeAttachment says nothing of one that another writer made since, with the name only,
+/// for another instance under the node's name: unless the volume may still be where the earlier one had it.
+pub fn disown(slot: &mut Slot, work: &mut Work<'_>) {
+    let (Some(object), Some(recorded)) = (&slot.object, &slot.recorded) else { return };
+    if object.deleting.is_some() || object.instance().is_some() {
+        return;
+    }
+    let other = attach::identity(work).is_ok_and(|instance| instance != recorded.instance);
+    if other && (work.machine(slot) == Machine::Terminated || work.is_shown_free_of_instance(slot)) {
+        slot.recorded = None;
+        slot.confirmed = None;
+        slot.ever_attached = false;
+    }
 }
 
 /// What the records of a found VolumeAttachment lack is filled in: the instance and the Node UID at first sight, the
@@ -134,6 +154,7 @@ fn fill_in(slot: &mut Slot, work: &mut Work<'_>, object: &VolumeAttachment) -> O
         }
     };
     let device = attach::choose_device(slot, work, &instance, cards)?;
+    slot.fresh_name = true;
     Some(Recorded { instance, node_uid, device })
 }
 

@@ -11,6 +11,7 @@ use super::error_status;
 use super::holders;
 use super::hung_attach;
 use super::initialized;
+use super::rename;
 use super::room;
 use super::stuck;
 use super::work::Work;
@@ -147,7 +148,9 @@ fn make(slot: &mut Slot, work: &mut Work<'_>, source: &NewSource, instance: &Ins
     let Some(node_uid) = work.node_object().map(|node| node.uid.clone()) else { return };
     let Some(device) = choose_device(slot, work, instance, cards) else { return };
     let recorded = Recorded { instance: instance.clone(), node_uid, device };
-    let origin = if work.volume.readings.shows_free() { Origin::MadeFree } else { Origin::MadeOver };
+    // Marked, it may be mounted on an attachment that is gone.
+    let unmounted = work.volume.readings.shows_free() && !work.carries_mark();
+    let origin = if unmounted { Origin::MadeFree } else { Origin::MadeOver };
     create(slot, work, source, recorded, origin);
 }
 
@@ -330,7 +333,7 @@ fn send(slot: &mut Slot, work: &mut Work<'_>, instance: &InstanceId, source: &Ne
         slot.needs_name = true;
     }
     if slot.needs_name {
-        return rename(slot, work, instance);
+        return rename::rename(slot, work);
     }
     if !slot.made_here() && !admitted(slot, work, instance, source) {
         return;
@@ -381,7 +384,7 @@ fn attach_volume(slot: &mut Slot, work: &mut Work<'_>, instance: &InstanceId, de
 }
 
 /// The recorded name is not used again on that instance while the volume may be mounted under it.
-fn block_name(slot: &Slot, work: &mut Work<'_>) {
+pub(super) fn block_name(slot: &Slot, work: &mut Work<'_>) {
     let (Some(recorded), Some(id)) = (&slot.recorded, work.id) else { return };
     let node = work.ctx.nodes.get(work.node).and_then(|record| record.object_of(&recorded.instance));
     work.ctx.syncer.instances.record(&recorded.instance).devices.block(id, &recorded.device, node);
@@ -459,7 +462,7 @@ fn unblock_unmounted(work: &mut Work<'_>, instance: &InstanceId) {
 }
 
 /// The EBS cards of the instance; `None` while it is being read, and the slot waits for that.
-fn cards_of(slot: &mut Slot, work: &mut Work<'_>, instance: &InstanceId) -> Option<u32> {
+pub(super) fn cards_of(slot: &mut Slot, work: &mut Work<'_>, instance: &InstanceId) -> Option<u32> {
     let now = work.now().monotonic;
     match work.ctx.syncer.instances.ready(instance, now) {
         Readiness::Ready(cards) => return Some(cards),
@@ -468,22 +471,6 @@ fn cards_of(slot: &mut Slot, work: &mut Work<'_>, instance: &InstanceId) -> Opti
     }
     slot.block(BlockedReason::InstanceNotVisible, now);
     None
-}
-
-/// Records the next device name; only then AttachVolume is sent with it.
-fn rename(slot: &mut Slot, work: &mut Work<'_>, instance: &InstanceId) {
-    let Some(recorded) = slot.recorded.clone() else { return };
-    let Some(object) = slot.object.clone() else { return };
-    let Some(cards) = cards_of(slot, work, instance) else { return };
-    let Some(device) = choose_device(slot, work, instance, cards) else { return };
-    let call = KubernetesCall::RecordAttachment {
-        name: object.name,
-        uid: object.uid,
-        resource_version: object.resource_version,
-        finalizers: object.finalizers,
-        recorded: Recorded { device, ..recorded },
-    };
-    work.write(slot, Role::Attacher, WriteKind::Record, call);
 }
 
 /// Keeps what EC2 confirmed reported: the status, then the list.
@@ -562,7 +549,12 @@ pub fn lost(slot: &mut Slot, work: &mut Work<'_>) -> bool {
         return true;
     }
     let in_use = work.node_object().is_some_and(|node| node.volumes_in_use.contains(work.name));
-    if in_use {
+    if in_use && !slot.fresh_name && !work.ctx.has_role(Role::AttachDetach) {
+        // Nobody keeps it listed there: what is recorded must tell the next leader that its name is used up.
+        rename::rename(slot, work);
+        return true;
+    }
+    if in_use && !slot.fresh_name {
         block_name(slot, work);
     }
     work.write_status(slot, WriteKind::StatusDetached, AttachmentStatusChange::Detached);
@@ -573,7 +565,7 @@ pub fn lost(slot: &mut Slot, work: &mut Work<'_>) -> bool {
     slot.confirmed = None;
     slot.attach_sent = None;
     slot.announced = false;
-    slot.needs_name = in_use;
+    slot.needs_name = in_use && !slot.fresh_name;
     work.wish(if in_use { Wish::Keep } else { Wish::Dropped });
     *work.ctx.disagreements.entry(Disagreement::SilentDetach).or_default() += 1;
     let (wants, volumes) = (work.ctx.desired.wants(work.key), work.ctx.desired.persistent_volumes_of(work.key));

@@ -174,7 +174,7 @@ pub fn close(slot: &mut Slot, work: &mut Work<'_>) {
     }
     slot.forget_object();
     work.unwish();
-    if work.id.is_some() && work.is_listed() {
+    if work.is_listed() {
         work.volume.listed_only.insert(work.node.clone());
     }
     work.succeed();

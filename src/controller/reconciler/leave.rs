@@ -85,13 +85,19 @@ fn step(slot: &mut Slot, step: LeaveStep) {
     }
 }
 
+/// Whether the volume is attached, as far as is known: confirmed by EC2 (other drivers: said by the status).
+fn is_stated(slot: &Slot, work: &Work<'_>) -> bool {
+    let said = || slot.object.as_ref().is_some_and(|object| object.status.attached);
+    slot.confirmed.is_some() || (work.id.is_none() && said())
+}
+
 /// Climbs the ladder with what the watches say.
 fn wish(slot: &mut Slot, work: &mut Work<'_>) {
     let now = work.now().monotonic;
     // One that carries a mark was listed under this Node object before, and left the list by rule 6.
     let unmarked = |node: &Node| mark(node, work.name, &work.ctx.policy) == Mark::None;
     let registered_again = |node: &Node| Some(&node.uid) != slot.recorded_uid() && unmarked(node);
-    if slot.confirmed.is_some() && work.node_of(slot).is_some_and(registered_again) {
+    if is_stated(slot, work) && work.node_of(slot).is_some_and(registered_again) {
         // The Node was registered again under a mounted volume, perhaps: listed at once, and marked (rule 3).
         super::attach::list(slot, work, now);
     }
@@ -244,9 +250,7 @@ fn check(slot: &mut Slot, work: &mut Work<'_>, rung: Rung, after: Monotonic, uid
 pub fn abort(slot: &mut Slot, work: &mut Work<'_>, failed: bool) {
     step(slot, LeaveStep::Wish);
     work.unwish();
-    let stated = work.id.is_none() && slot.object.as_ref().is_some_and(|object| object.status.attached);
-    let restorable = (slot.confirmed.is_some() && slot.object.is_some()) || stated;
-    if restorable && (slot.ever_listed || slot.unlisted) {
+    if slot.object.is_some() && is_stated(slot, work) && (slot.ever_listed || slot.unlisted) {
         let not_before = work.now().monotonic;
         super::attach::list(slot, work, not_before);
     }

@@ -23,6 +23,7 @@ mod ordered;
 mod other_driver;
 pub mod outcome;
 mod protection;
+mod rename;
 mod room;
 mod sharing;
 mod stuck;
@@ -206,6 +207,7 @@ fn advance(slot: &mut Slot, work: &mut Work<'_>, wanted: Option<&Wanted>, turn: 
         return;
     }
     let Some(_) = work.id else { return advance_other(slot, work, wanted, turn) };
+    adopt::disown(slot, work);
     if !work.ctx.has_role(Role::AttachDetach) && (ordered::collected(slot, work) || ordered::refused(slot, work)) {
         return;
     }
@@ -364,7 +366,8 @@ fn outdated(slot: &mut Slot, work: &mut Work<'_>) -> bool {
     }
     // A mark of an earlier boot was set on this very Node object: what was mounted since was mounted under its eyes.
     let unmarked = work.node_of(slot).is_some_and(|node| mark(node, work.name, &Policy::FULL) == Mark::None);
-    if slot.ever_attached && unmarked && work.ctx.has_role(Role::AttachDetach) {
+    // What this process did not see from its create on may have been mounted (rule 3).
+    if !slot.cannot_be_mounted() && unmarked && work.ctx.has_role(Role::AttachDetach) {
         work.wish(super::actual::nodes::Wish::Marked);
         return true;
     }
@@ -432,6 +435,8 @@ fn advance_other(slot: &mut Slot, work: &mut Work<'_>, wanted: Option<&Wanted>, 
     let Some(wanted) = wanted.filter(|_| !slot.is_terminating()) else {
         if slot.object.is_some() {
             other_driver::detach(slot, work);
+        } else if work.volume.listed_only.contains(work.node) {
+            other_driver::listed_only(slot, work);
         }
         return;
     };

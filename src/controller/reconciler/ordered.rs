@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::attach;
 use super::detach;
 use super::error_status::{self, INVALID_ARGUMENT, PERMISSION_DENIED};
+use super::rename;
 use super::work::Work;
 use crate::controller::actual::readings::Sight;
 use crate::controller::actual::slot::{DetachSent, LeaveStep, Leaving, NewSource, Rung, Slot, WriteKind};
@@ -102,17 +103,22 @@ pub fn collected(slot: &mut Slot, work: &mut Work<'_>) -> bool {
     true
 }
 
-/// Records the present Node in an order that was given for an earlier Node object of that name.
+/// Records the present Node in an order that was given for an earlier Node object of that name: with another device name,
+/// if the volume may have been mounted under the recorded one.
 pub fn record_again(slot: &mut Slot, work: &mut Work<'_>) {
     let (Some(object), Some(recorded)) = (slot.object.clone(), slot.recorded.clone()) else { return };
     let Ok(instance) = attach::identity(work) else { return };
     let Some(node_uid) = work.node_object().map(|node| node.uid.clone()) else { return };
+    let recorded = Recorded { instance, node_uid, ..recorded };
+    if !slot.fresh_name {
+        return rename::rename_as(slot, work, recorded);
+    }
     let call = KubernetesCall::RecordAttachment {
         name: object.name,
         uid: object.uid,
         resource_version: object.resource_version,
         finalizers: object.finalizers,
-        recorded: Recorded { instance, node_uid, ..recorded },
+        recorded,
     };
     work.write(slot, Role::Attacher, WriteKind::Record, call);
 }
@@ -123,8 +129,17 @@ pub fn detach(slot: &mut Slot, work: &mut Work<'_>) {
     if untouched && !work.is_confirmed_free(slot) && is_held(slot, work) {
         return;
     }
+    // Ordered without evidence that it is unmounted: its device name is not used again while it may be mounted under it.
+    slot.forced |= untouched && !is_evidently_unused(slot, work);
     slot.cleared = true;
     detach::finish(slot, work);
+}
+
+/// Whether the Node object that is recorded is Ready and does not report the volume in use.
+fn is_evidently_unused(slot: &Slot, work: &Work<'_>) -> bool {
+    work.node_of(slot).is_some_and(|node| {
+        node.ready.is_true && Some(&node.uid) == slot.recorded_uid() && !node.volumes_in_use.contains(work.name)
+    })
 }
 
 /// Whether the volume is in use on a Ready node that nobody fenced, by a live read: then it was a person who deleted the

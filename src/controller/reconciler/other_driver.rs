@@ -8,12 +8,13 @@ use std::time::Duration;
 use super::attach;
 use super::leave;
 use super::work::Work;
+use crate::controller::actual::nodes::Wish;
 use crate::controller::actual::slot::{Origin, Slot, WriteKind};
 use crate::controller::command::{KubernetesCall, NewAttachment};
 use crate::controller::event::Role;
 use crate::controller::reason::BlockedReason;
 use crate::model::attachment::NewAttachmentSource;
-use crate::model::ids::AttachmentKey;
+use crate::model::ids::{AttachmentKey, Uid};
 
 /// The attacher has this long before its attachment counts as uncertain and is reported.
 const ANSWER_WITHIN: Duration = Duration::from_secs(120);
@@ -32,11 +33,10 @@ pub fn attach(slot: &mut Slot, work: &mut Work<'_>, source: &NewAttachmentSource
         let key = AttachmentKey { volume: work.key.clone(), node: work.node.clone() };
         let new = NewAttachment { key, source: source.clone(), recorded: None };
         slot.origin = Origin::Found;
+        slot.node_uid = work.node_object().map(|node| node.uid.clone());
         return work.write(slot, Role::AttachDetach, WriteKind::Create, KubernetesCall::CreateAttachment(new));
     };
-    if slot.node_uid.is_none() {
-        slot.node_uid = work.node_object().map(|node| node.uid.clone());
-    }
+    record_node(slot, work);
     if object.status.attached {
         let since = slot.confirmed_at.get_or_insert(now);
         let not_before = *since + LIST_AFTER;
@@ -58,12 +58,39 @@ pub fn attach(slot: &mut Slot, work: &mut Work<'_>, source: &NewAttachmentSource
 
 /// Advances the way out: by the ladder to the delete; the attacher ends it.
 pub fn detach(slot: &mut Slot, work: &mut Work<'_>) {
-    if slot.node_uid.is_none() {
-        slot.node_uid = work.node_object().map(|node| node.uid.clone());
-    }
+    record_node(slot, work);
     if slot.is_terminating() {
+        unlist(work);
         slot.block(BlockedReason::OtherAttacher, work.ctx.now.monotonic);
         return;
     }
     leave::leave(slot, work);
+}
+
+/// The Node object under which the VolumeAttachment was first seen; one that never matches where there was none.
+fn record_node(slot: &mut Slot, work: &Work<'_>) {
+    let present = || work.node_object().map_or_else(|| Uid::new(""), |node| node.uid.clone());
+    slot.node_uid.get_or_insert_with(present);
+}
+
+/// A node lists the volume though no VolumeAttachment is left of it: a person took it, or it ended while no leader looked.
+pub fn listed_only(slot: &mut Slot, work: &mut Work<'_>) {
+    if !work.is_listed() {
+        work.unwish();
+        work.volume.listed_only.remove(work.node);
+        work.ctx.dirty_volumes.insert(work.key.clone());
+        return;
+    }
+    if !unlist(work) {
+        slot.block(BlockedReason::InUse, work.ctx.now.monotonic);
+    }
+}
+
+/// Wishes a volume off the list whose VolumeAttachment is gone or going, unless the node reports it in use (rule 4).
+fn unlist(work: &mut Work<'_>) -> bool {
+    let in_use = work.node_object().is_some_and(|node| node.volumes_in_use.contains(work.name));
+    if work.is_listed() && !in_use {
+        work.wish(Wish::Dropped);
+    }
+    !in_use
 }

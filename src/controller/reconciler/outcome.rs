@@ -257,8 +257,6 @@ fn write_done(slot: &mut Slot, work: &mut Work<'_>, kind: WriteKind, answer: Ans
         }
         (WriteKind::Settle, Answer::Attachment(object)) => settled(slot, work, object.map(|o| *o)),
         (WriteKind::Record, Answer::Attachment(object)) => {
-            slot.fresh_name |= slot.needs_name;
-            slot.needs_name = false;
             seen(slot, work, object.map(|o| *o));
         }
         (_, Answer::Attachment(object)) => seen(slot, work, object.map(|o| *o)),

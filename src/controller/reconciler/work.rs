@@ -159,9 +159,9 @@ impl Work<'_> {
 
     /// Whether EC2 knows no such volume, while it shows others of this cluster (rule 17).
     pub fn is_surely_missing(&self) -> bool {
-        let since = self.volume.readings.missing_since();
+        let readings = &self.volume.readings;
         let alone = !self.ctx.policy.holds(Rule::AbsenceNeedsCompany);
-        since.is_some_and(|since| alone || self.ctx.syncer.has_found_any_since(since))
+        readings.missing_since().is_some() && (alone || readings.are_in_company())
     }
 
     /// What EC2 says of the slot's machine (other drivers: of the machine behind the node).

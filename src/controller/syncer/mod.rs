@@ -9,6 +9,7 @@
 
 pub mod batch;
 mod due;
+mod finds;
 pub mod instances;
 pub mod states;
 pub mod sweep;
@@ -24,6 +25,7 @@ use crate::model::time::Monotonic;
 use crate::model::volume::{InstanceReading, VolumeReading};
 use batch::{AskedBy, Batch, End, FILTER_MAX, Read, Reading, is_mass_absence};
 use due::Due;
+use finds::Finds;
 use instances::Instances;
 use states::States;
 use sweep::{Place, Sweep, SweepBatch};
@@ -53,8 +55,7 @@ pub struct Syncer {
     /// Missing from the last answer; how often they were asked for alone since they were last seen.
     missing: BTreeMap<AwsVolumeId, u32>,
     mass_absence_at: Option<Monotonic>,
-    /// When the newest answer began in which any volume or instance in doubt was found.
-    found_at: Option<Monotonic>,
+    finds: Finds,
     /// Instances and instance types, for device names.
     pub instances: Instances,
     /// States of instances in doubt.
@@ -86,7 +87,7 @@ impl Syncer {
             continued_sweeps: Vec::new(),
             missing: BTreeMap::new(),
             mass_absence_at: None,
-            found_at: None,
+            finds: Finds::default(),
             instances: Instances::default(),
             states: States::default(),
             volume_statuses: VolumeStatuses::default(),
@@ -178,10 +179,10 @@ impl Syncer {
         volumes || self.states.is_mass_absence()
     }
 
-    /// Whether any volume or instance of this cluster was found by a read begun at `at` or later: in the wrong region or
-    /// account nothing is, and then absence proves nothing (rule 17).
-    pub fn has_found_any_since(&self, at: Monotonic) -> bool {
-        self.found_at.is_some_and(|found| found >= at)
+    /// Whether anything of this cluster was found between two reads that lacked a volume (rule 17). What is found after
+    /// them is no company: the region or the role that was asked may be another one since.
+    pub fn has_found_any_between(&self, first: Monotonic, last: Monotonic) -> bool {
+        self.finds.any_between(first, last)
     }
 
     /// Takes in the outcome of a page: the end of its read, unless another page follows. That one is then due.
@@ -207,7 +208,7 @@ impl Syncer {
     pub fn absorb_states(&mut self, end: End<InstanceReading>, known: usize) -> BTreeSet<VolumeKey> {
         let Ok(seen) = end.shown else { return BTreeSet::new() };
         if !seen.is_empty() {
-            self.found_at = self.found_at.max(Some(end.began));
+            self.finds.note(end.began, end.ended);
         }
         self.states.absorb(&end.asked, &seen, end.began, known)
     }
@@ -247,7 +248,7 @@ impl Syncer {
             self.sweep.succeeded(ended);
         }
         if !seen.is_empty() {
-            self.found_at = self.found_at.max(Some(began));
+            self.finds.note(began, ended);
         }
         let mut seen: BTreeMap<AwsVolumeId, VolumeReading> =
             seen.into_iter().map(|volume| (volume.id.clone(), volume)).collect();
