@@ -59,6 +59,11 @@ small_worlds! {
     a_leader_that_is_cut_off: "cut-off";
     a_kubelet_that_is_down: "kubelet-down";
     an_ec2_that_ignores_device_names: "device-ignored";
+    a_volume_of_another_driver: "other-driver";
+    a_pod_that_moves_beside_kubernetes_own_controller: "ordered-move";
+    a_pod_that_is_force_deleted_beside_kubernetes_own_controller: "ordered-force-delete";
+    an_object_that_a_person_deletes_beside_kubernetes_own_controller: "ordered-by-a-person";
+    an_instance_that_is_terminated_beside_kubernetes_own_controller: "ordered-terminated";
 }
 
 #[test]

@@ -202,6 +202,24 @@ impl Api {
         true
     }
 
+    /// A person makes a PersistentVolume for a claim again: one that is being deleted has its finalizers stripped first.
+    /// False if there is one that stays.
+    pub fn remake_persistent_volume(&mut self, by: Actor, key: &ClaimKey, mut volume: PersistentVolume) -> bool {
+        if let Some(mut old) = self.persistent_volumes.get(&volume.name).cloned() {
+            if !old.deleting {
+                return false;
+            }
+            old.finalizers.clear();
+            self.store_persistent_volume(by, old);
+        }
+        let claim = self.claims.get(key).map(|claim| claim.uid.clone());
+        volume.uid = self.next_uid("pv");
+        volume.claim = Some((key.clone(), claim.unwrap_or_else(|| Uid::new(""))));
+        volume.finalizers = vec![SmolStr::new_static(PV_PROTECTION)];
+        self.store_persistent_volume(by, volume);
+        true
+    }
+
     /// Every PersistentVolume.
     pub fn persistent_volumes(&self) -> impl Iterator<Item = &PersistentVolume> {
         self.persistent_volumes.values()

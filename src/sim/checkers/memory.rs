@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::Scope;
 use super::sends::{Pardon, Sends};
-use super::world::{Actor, Ec2Attachment, Ec2CallKind, News, World, instance_of};
+use super::world::{Actor, Ec2Attachment, Ec2CallKind, MountKey, News, World, instance_of};
 use crate::controller::policy::ForceDetach;
 use crate::model::attachment::{AttachmentSource, VolumeAttachment};
 use crate::model::claim::{PersistentVolume, PersistentVolumeSource};
@@ -119,6 +119,7 @@ impl Memory {
                         self.robbed.insert((volume, instance), world.now.monotonic);
                     }
                 }
+                News::FinalizerGone { object, by } if by.is_attachd() => self.see_end_after_loss(world, object, *by),
                 News::AttachmentEnded { volume, attachment, by } if !by.is_attachd() => {
                     self.lost.insert((volume.clone(), attachment.instance.clone()), world.now.monotonic);
                 }
@@ -331,7 +332,35 @@ impl Memory {
             node.ready.is_true && !node.out_of_service && node.volumes_in_use.contains(&name) && !fell_just_now
         });
         if ordered && !guarded {
-            self.pardons.insert((volume.clone(), attachment.generation), Pardon::Fenced);
+            self.pardons.insert((volume.clone(), attachment.generation), Pardon::NameKnownTo(attachment.ending_by));
+            self.pardon_mounts(world, &key, Some(&attachment.device), attachment.ending_by);
+        }
+    }
+
+    /// Pardons what becomes of the volume's mounts on an instance. Who ends the last attachment, or its VolumeAttachment,
+    /// knows the name at which that was; those of what was lost before were told by no object any more.
+    fn pardon_mounts(
+        &mut self,
+        world: &World,
+        (volume, instance): &(AwsVolumeId, InstanceId),
+        device: Option<&DeviceName>,
+        by: Option<Actor>,
+    ) {
+        let from = MountKey { volume: volume.clone(), instance: instance.clone(), generation: 0 };
+        let to = MountKey { generation: u64::MAX, ..from.clone() };
+        for (key, mount) in world.mounts.range(from..=to) {
+            let is_told = device.is_some_and(|device| device.slot() == mount.device.slot());
+            self.pardons.insert((volume.clone(), key.generation), Pardon::NameKnownTo(by.filter(|_| is_told)));
+        }
+    }
+
+    /// A VolumeAttachment that a person deleted ends while its volume, lost to somebody else, is mounted there still: only
+    /// who ends it knows the device name that is used up.
+    fn see_end_after_loss(&mut self, world: &World, object: &VolumeAttachment, by: Actor) {
+        let (Some(volume), Some(instance)) = (self.ebs_volume_of(world, object), object.instance()) else { return };
+        let key = (volume, instance);
+        if self.ordered.contains(&key) && world.ec2_attachment(&key.0, &key.1).is_none() {
+            self.pardon_mounts(world, &key, object.device.as_ref(), Some(by));
         }
     }
 

@@ -2,8 +2,9 @@
 
 use super::memory::{Memory, is_dead};
 use super::sends::Pardon;
-use super::world::{Ec2Attachment, Mount, MountKey, News, World, instance_of};
+use super::world::{Actor, Ec2Attachment, Mount, MountKey, News, World, instance_of};
 use super::{Findings, Invariant, Scope};
+use crate::controller::event::Term;
 use crate::model::ids::{AttachmentName, AwsVolumeId};
 
 pub(super) fn check(memory: &mut Memory, world: &World, scope: &Scope, found: &mut Findings<'_>) {
@@ -13,9 +14,9 @@ pub(super) fn check(memory: &mut Memory, world: &World, scope: &Scope, found: &m
     }
     for news in &world.news {
         if let News::DeletionOrdered { name, by } = news
-            && by.is_attachd()
+            && let Actor::Attachd(term) = by
         {
-            other_driver_is_told_when_unmounted(memory, world, name, found);
+            other_driver_is_told_when_unmounted(memory, world, name, *term, found);
         }
     }
     for volume in &scope.volumes {
@@ -76,13 +77,21 @@ fn other_driver_is_told_when_unmounted(
     memory: &Memory,
     world: &World,
     name: &AttachmentName,
+    term: Term,
     found: &mut Findings<'_>,
 ) {
     let Some(seen) = memory.attachments.get(name) else { return };
     let Some(volume) = seen.volume.as_ref().filter(|volume| !volume.driver.is_ebs()) else { return };
     let Some(instance) = world.nodes.get(&seen.node).and_then(instance_of) else { return };
     let mounted = world.other_mounts.contains(&(volume.clone(), instance.clone())) && !is_dead(world, instance);
-    let holds = !mounted || memory.fence(world, instance).is_some();
+    // Its VolumeAttachment records no Node: one that registered again after it was made, and before this leader watched,
+    // looks to it like the one it was made for (a known residual; its kubelet tells nothing of an older mount).
+    let since = memory.nodes.get(&seen.node).map(|node| node.since);
+    let watched = world.watched_since.get(&term);
+    let untold = since
+        .zip(watched)
+        .is_some_and(|(since, watched)| since <= *watched && seen.made.is_none_or(|made| made <= since));
+    let holds = !mounted || untold || memory.fence(world, instance).is_some();
     found.judge(Invariant::MountedAttachmentStays, holds, || {
         (format!("{volume} on {}", seen.node), "its VolumeAttachment was deleted while it is mounted".to_owned())
     });
@@ -143,7 +152,11 @@ fn mount_is_served_by_its_own_attachment(
         let stale = world.mounts.range(from..to).find(|(key, mount)| {
             lives(world, key, mount)
                 && mount.device.slot() == attachment.device.slot()
-                && memory.pardons.get(&(volume.clone(), key.generation)) != Some(&Pardon::FencedNodeGone)
+                && !match memory.pardons.get(&(volume.clone(), key.generation)) {
+                    Some(Pardon::FencedNodeGone) => true,
+                    Some(Pardon::NameKnownTo(by)) => *by != Some(attachment.made_by),
+                    Some(Pardon::Fenced) | None => false,
+                }
         });
         found.judge(Invariant::MountServedByItsOwnAttachment, stale.is_none(), || {
             let older = stale.map(|(key, _)| key.generation).unwrap_or_default();

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::memory::volume_key_of;
 use super::wanted::{Wanted, is_exclusive, is_marked, usable_instance, volume_behind, wanted};
-use super::world::{Actor, CallCounts, Ec2Attachment, World, instance_of};
+use super::world::{Actor, CallCounts, Ec2Attachment, MountKey, World, instance_of};
 use super::{Invariant, Violation};
 use crate::model::attachment::VolumeAttachment;
 use crate::model::ids::{AttachmentKey, AttachmentName, AwsVolumeId, DriverName, InstanceId, NodeName, VolumeKey};
@@ -118,7 +118,8 @@ impl<'a> Rest<'a> {
                 if wanted_here {
                     // A person who detaches under a mount gets `busy`, until the mount is gone.
                     let by_hand = attachment.ending_by == Some(Actor::Person);
-                    if attachment.state != AttachmentState::Attached && !by_hand {
+                    let waits = by_hand || self.waits_for_its_mount(id, attachment);
+                    if attachment.state != AttachmentState::Attached && !waits {
                         self.tell(Invariant::WantedIsAttached, about, format!("still {:?}", attachment.state));
                     }
                 } else if !self.is_foreign(id, attachment)
@@ -142,6 +143,16 @@ impl<'a> Rest<'a> {
                 }
             }
         }
+    }
+
+    /// Beside kube-controller-manager an order is carried out on a node that is not Ready, or that reports nothing in use:
+    /// where the volume is mounted all the same, EC2 shows it `busy` until its pod goes.
+    fn waits_for_its_mount(&self, id: &AwsVolumeId, attachment: &Ec2Attachment) -> bool {
+        let Ec2Attachment { instance, generation, state, .. } = attachment;
+        let mount = MountKey { volume: id.clone(), instance: instance.clone(), generation: *generation };
+        let is_busy = *state == AttachmentState::Busy && self.world.mounts.contains_key(&mount);
+        let is_ordered = self.objects_of(id, instance).any(|object| object.deleting.is_some());
+        self.world.rules.is_ordered && is_busy && is_ordered
     }
 
     fn wanted_nodes(&self, id: &AwsVolumeId) -> Vec<&'a Node> {

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::world::AttachmentCallKind;
+use super::world::{Actor, AttachmentCallKind};
 use crate::controller::event::Term;
 use crate::model::ids::{AttachmentName, AwsVolumeId, ClaimKey, InstanceId, NodeName};
 use crate::model::time::Monotonic;
@@ -21,6 +21,10 @@ pub(super) enum Pardon {
     Fenced,
     /// The configured timeout, with no Node to carry a mark: what comes after in the same boot is a known residual.
     FencedNodeGone,
+    /// Others ordered the detach (beside kube-controller-manager), or a person ended the VolumeAttachment of what was lost
+    /// under a mount. No mark keeps the volume off that boot: who carried it out knows the device name that is used up, and
+    /// does not use it again; a later leader cannot know it. `None`: nobody knows it.
+    NameKnownTo(Option<Actor>),
 }
 
 /// What is remembered of sends.

@@ -118,6 +118,7 @@ pub(super) fn fault(fault: &Fault) -> String {
             format!("another instance takes the name {node}, the old one is terminated")
         }
         Fault::ReplaceInstance { node, .. } => format!("another instance takes the name {node}, the old one runs on"),
+        Fault::TerminateOldInstances(node) => format!("the instance that was {node} before is terminated"),
         Fault::RestartKubelet(node) => format!("the kubelet of {node} restarts"),
         Fault::StopKubelet(node) => format!("the kubelet of {node} dies"),
         Fault::Partition(node) => format!("{node} cannot reach the API server"),
@@ -165,6 +166,7 @@ pub(super) fn fault(fault: &Fault) -> String {
             format!("a person strips the finalizers of the VolumeAttachment of {volume} on {node}")
         }
         Fault::DeleteClaim(volume) => format!("a person deletes the claim of {volume}"),
+        Fault::RestoreClaim(volume) => format!("a person makes claim and PersistentVolume of {volume} again"),
         Fault::DeletePersistentVolume(volume) => format!("a person deletes the PersistentVolume of {volume}"),
         Fault::AnnotateUnmounted(volume, node) => format!("a person says that {volume} is not mounted on {node}"),
         Fault::DetachByHand(volume) => format!("a person detaches {volume} by hand"),

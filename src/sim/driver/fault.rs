@@ -23,6 +23,8 @@ pub enum Fault {
         /// Whether the old instance is terminated.
         old_terminated: bool,
     },
+    /// Every instance that lost that name to another, and runs on, is terminated.
+    TerminateOldInstances(NodeName),
     /// The kubelet process restarts and reconstructs what it finds mounted.
     RestartKubelet(NodeName),
     /// The kubelet process dies and does not come back until healed; containers go on.
@@ -82,6 +84,9 @@ pub enum Fault {
     DeletePersistentVolume(AwsVolumeId),
     /// A person deletes the claim of that volume, though a pod uses it (its protection taken off by force).
     DeleteClaim(AwsVolumeId),
+    /// A person puts the storage of a workload right: a PersistentVolume that is gone or going is made anew (finalizers
+    /// stripped), and so is its claim.
+    RestoreClaim(AwsVolumeId),
     /// A person annotates it `attachd/unmounted` with the node's present boot id. A lie if it is mounted: placed only
     /// where it is not.
     AnnotateUnmounted(AwsVolumeId, NodeName),
@@ -137,6 +142,29 @@ pub enum CallTarget {
     Attachment,
     /// A live read.
     LiveRead,
+}
+
+impl CallTarget {
+    /// Every target.
+    pub const ALL: [Self; 8] = [
+        Self::AttachVolume,
+        Self::DetachVolume,
+        Self::Ec2Mutating,
+        Self::Ec2Describe,
+        Self::KubernetesWrite,
+        Self::NodeStatus,
+        Self::Attachment,
+        Self::LiveRead,
+    ];
+    /// Those that change something: only they can come late or twice.
+    pub const WRITES: [Self; 6] = [
+        Self::AttachVolume,
+        Self::DetachVolume,
+        Self::Ec2Mutating,
+        Self::KubernetesWrite,
+        Self::NodeStatus,
+        Self::Attachment,
+    ];
 }
 
 /// What happens to that call.

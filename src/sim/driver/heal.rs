@@ -13,7 +13,7 @@ impl<C: Commander> Driver<C> {
     pub fn heal_all(&mut self) {
         self.note(Actor::Simulation, "from here on nothing fails: the world comes to rest", "");
         self.last_activity = self.now.monotonic;
-        self.chaos = None;
+        let had_chaos = self.chaos.take().is_some();
         self.call_faults.clear();
         self.options.call_faults = CallFaultRates::default();
         self.queue.retain(|_, due| !matches!(due, Due::Fault(_) | Due::Chaos | Due::ChaosAtLarge | Due::Move));
@@ -22,22 +22,33 @@ impl<C: Commander> Driver<C> {
         self.ec2.heal();
         self.world.stale_reads_until = None;
         self.triggers.clear();
+        if had_chaos {
+            self.restore_volumes();
+            // What it forgot of a volume that went behind its back, only a restart of it brings back.
+            if let Some(controller) = &mut self.attach_detach {
+                controller.restart(self.now, &self.api);
+            }
+        }
         self.restore_claims();
         for process in &mut self.processes {
             process.watches().for_each(|watch| watch.heal());
         }
         self.take_back_attachments_by_hand();
-        let orphans: Vec<InstanceId> = self.orphans.keys().cloned().collect();
-        for instance in orphans {
-            if self.ec2.terminate(self.now, &instance).is_ok() {
-                self.changing.insert(instance);
-            }
-        }
+        self.terminate_old_instances(|_| true);
         let nodes: Vec<NodeName> = self.kubelets.keys().cloned().collect();
         for node in nodes {
             self.heal_node(&node);
         }
         self.settle();
+    }
+
+    /// PersistentVolumes that people deleted under a workload: they make them again. In a small world they stay as they
+    /// are: what a deletion leaves behind is what is looked at there.
+    fn restore_volumes(&mut self) {
+        let volumes: Vec<AwsVolumeId> = self.apps.iter().map(|(_, app)| app.volume.clone()).collect();
+        for volume in volumes {
+            self.restore_storage(&volume);
+        }
     }
 
     /// Claims that people deleted under a pod: they make them again and bind them.

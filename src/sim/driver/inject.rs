@@ -7,6 +7,7 @@ use crate::model::device::DeviceName;
 use crate::model::ids::{
     AttachmentKey, AttachmentName, AwsVolumeId, ClaimKey, InstanceId, NodeName, PodKey, Uid, VolumeKey,
 };
+use crate::sim::api_server::other_volume;
 use crate::sim::checkers::world::Actor as Writer;
 use crate::sim::ec2::{Ec2Fault, Staleness};
 use crate::sim::kubelet::{Kubelet, Machine};
@@ -88,6 +89,7 @@ impl<C: Commander> Driver<C> {
                 self.with_kubelet(&node, |kubelet, at| kubelet.kill_process(false, at));
             }
             Fault::ReplaceInstance { node, old_terminated } => self.replace_instance(&node, old_terminated),
+            Fault::TerminateOldInstances(node) => self.terminate_old_instances(|of| *of == node),
             Fault::RestartKubelet(node) => {
                 self.with_kubelet(&node, |kubelet, at| kubelet.kill_process(false, at));
             }
@@ -154,7 +156,8 @@ impl<C: Commander> Driver<C> {
                 self.api.strip_finalizers_by_hand(&name);
             }
             Fault::AnnotateUnmounted(volume, node) => {
-                let machine = self.machine(&node).filter(|m| !m.mounts().contains_key(&VolumeKey::ebs(&volume)))?;
+                let key = self.key_of(&volume);
+                let machine = self.machine(&node).filter(|machine| !machine.mounts().contains_key(&key))?;
                 let boot = machine.boot().clone();
                 let name = self.attachment_name(&volume, &node);
                 self.api.annotate_unmounted_by_hand(&name, &boot);
@@ -168,6 +171,7 @@ impl<C: Commander> Driver<C> {
                 let claim = self.claim_of(&volume)?;
                 self.api.delete_claim(Writer::Person, &claim);
             }
+            Fault::RestoreClaim(volume) => self.restore_storage(&volume),
             Fault::DetachByHand(volume) => {
                 for instance in self.holders(&volume) {
                     // Refused where it is not attached yet: then nothing happened.
@@ -221,9 +225,22 @@ impl<C: Commander> Driver<C> {
     }
 
     pub(super) fn attachment_name(&self, volume: &AwsVolumeId, node: &NodeName) -> AttachmentName {
+        AttachmentName::of(&AttachmentKey { volume: self.key_of(volume), node: node.clone() })
+    }
+
+    /// The volume of a workload, of whichever driver it is.
+    pub(super) fn key_of(&self, volume: &AwsVolumeId) -> VolumeKey {
         let key = self.app_of(volume).and_then(|id| self.apps.get(id)).map(App::key);
-        let volume = key.unwrap_or_else(|| VolumeKey::ebs(volume));
-        AttachmentName::of(&AttachmentKey { volume, node: node.clone() })
+        key.unwrap_or_else(|| VolumeKey::ebs(volume))
+    }
+
+    /// What a person makes again of a claim and its PersistentVolume.
+    pub(super) fn restore_storage(&mut self, volume: &AwsVolumeId) {
+        let Some(app) = self.app_of(volume).and_then(|id| self.apps.get(id)) else { return };
+        let pv = other_volume(&super::setup::persistent_volume_name(&app.name), &app.key());
+        let (claim, name) = (ClaimKey::new("default", app.claim.clone()), pv.name.clone());
+        self.api.remake_persistent_volume(Writer::Person, &claim, pv);
+        self.api.restore_claim(Writer::Person, &name);
     }
 
     fn claim_of(&self, volume: &AwsVolumeId) -> Option<ClaimKey> {
@@ -286,6 +303,17 @@ impl<C: Commander> Driver<C> {
         {
             self.with_kubelet(node, Kubelet::reboot);
             self.boot_changed(node);
+        }
+    }
+
+    /// Instances that lost a name to another, and run on, are terminated.
+    pub(super) fn terminate_old_instances(&mut self, of: impl Fn(&NodeName) -> bool) {
+        let had_it = |id: &&InstanceId| self.node_of.get(*id).is_some_and(&of);
+        let old: Vec<InstanceId> = self.orphans.keys().filter(had_it).cloned().collect();
+        for instance in old {
+            if self.ec2.terminate(self.now, &instance).is_ok() {
+                self.changing.insert(instance);
+            }
         }
     }
 

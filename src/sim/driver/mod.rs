@@ -27,7 +27,7 @@ mod takeover;
 mod tests;
 mod trace;
 
-pub use chaos::ChaosOptions;
+pub use chaos::{ChaosOptions, KINDS, KINDS_AT_LARGE};
 pub use commander::Commander;
 pub use fault::{CallFault, CallTarget, Fault, OldLeader};
 pub use flight::{ATTEMPT_TIMEOUT, DEAD_AFTER};

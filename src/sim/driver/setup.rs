@@ -31,6 +31,11 @@ const INSTANCE_TYPE: &str = "m7i.large";
 /// The term of the attachd that was there before a world begins.
 const EARLIER: Term = Term(0);
 
+/// The PersistentVolume of a workload of that name.
+pub(super) fn persistent_volume_name(workload: &str) -> String {
+    format!("pv-{workload}")
+}
+
 impl<C: Commander> Driver<C> {
     pub(super) fn add_csi_driver(&mut self) {
         self.api.put_csi_driver(CsiDriver { name: DriverName::ebs(), attach_required: true });
@@ -81,7 +86,7 @@ impl<C: Commander> Driver<C> {
         let volume = self.ec2.new_volume_id();
         let key = VolumeKey { driver, handle: VolumeHandle::new(volume.text()) };
         let claim = claim_of(name);
-        let pv = other_volume(&format!("pv-{name}"), &key);
+        let pv = other_volume(&persistent_volume_name(name), &key);
         self.api.create_bound_claim(&ClaimKey::new("default", claim.clone()), pv);
         self.apps.add_of(self.now.monotonic + delay, (name, &claim), &key, &volume, node);
         self.settle();
@@ -133,7 +138,7 @@ impl<C: Commander> Driver<C> {
     fn attach_in_api(&mut self, name: &str, volume: &AwsVolumeId, node: &NodeName, recorded: Recorded) {
         let by = Actor::Attachd(EARLIER);
         let device_path = recorded.device.clone();
-        let pv = PersistentVolumeName::new(format!("pv-{name}"));
+        let pv = PersistentVolumeName::new(persistent_volume_name(name));
         if let Some(object) = self.api.persistent_volume(&pv) {
             let mut finalizers = object.finalizers.clone();
             finalizers.push(SmolStr::new(DriverName::ebs().attacher_finalizer()));
@@ -163,7 +168,7 @@ impl<C: Commander> Driver<C> {
     fn new_volume_of(&mut self, name: &str, multi_attach: bool) -> AwsVolumeId {
         let volume = self.ec2.new_volume_id();
         self.ec2.add_available_volume(self.now, volume.clone(), Zone::new(ZONE), multi_attach);
-        let pv = ebs_volume(&format!("pv-{name}"), &volume);
+        let pv = ebs_volume(&persistent_volume_name(name), &volume);
         self.api.create_bound_claim(&ClaimKey::new("default", claim_of(name)), pv);
         volume
     }

@@ -416,6 +416,7 @@ impl Ec2Model {
     }
 
     /// A person detaches at the console, and forces it: the device is pulled from under whatever the guest does with it.
+    /// Of one that is being detached already, the refusal says so, and the guest's hold ends all the same.
     pub fn force_detach_by_hand(
         &mut self,
         now: Now,
@@ -426,9 +427,10 @@ impl Ec2Model {
         if let Some(record) = self.world.instances.get_mut(instance) {
             record.held.remove(volume);
         }
-        self.world.detach(&Caller::Person, volume, Some(instance), None)?;
+        // One that is on its way out already, kept by the guest, is let go.
+        let refused = self.world.detach(&Caller::Person, volume, Some(instance), None);
         self.world.let_go(instance, volume);
-        Ok(())
+        refused
     }
 
     /// Whether the guest has the volume open: while it has, a detach stays `busy`. Ends with the guest (stop, reboot,

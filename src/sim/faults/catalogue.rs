@@ -48,6 +48,7 @@ pub fn catalogue(volume: &AwsVolumeId, nodes: &[NodeName; 2]) -> Vec<Placeable> 
         add(&format!("relist-{name}"), Fault::Relist(kind));
     }
     add("ec2-outage", Fault::Ec2Outage(UNSEEN));
+    add("other-region", Fault::OtherRegion(UNSEEN));
     add("delete-pv", Fault::DeletePersistentVolume(volume.clone()));
     add("delete-claim", Fault::DeleteClaim(volume.clone()));
     add("detach-by-hand", Fault::DetachByHand(volume.clone()));
@@ -57,19 +58,6 @@ pub fn catalogue(volume: &AwsVolumeId, nodes: &[NodeName; 2]) -> Vec<Placeable> 
     add("fail-pod", Fault::FailPod(volume.clone()));
     call_faults(&mut all);
     answer_faults(&mut all);
-    all
-}
-
-/// Faults that can be placed by name and are not searched with the others yet: the core does not come through them.
-pub fn waiting(nodes: &[NodeName; 2]) -> Vec<Placeable> {
-    let mut all = vec![Placeable { name: "other-region".to_owned(), fault: Fault::OtherRegion(UNSEEN) }];
-    for node in nodes {
-        let faults = [
-            ("hide-instance", Fault::HideInstance(node.clone(), UNSEEN)),
-            ("flicker-instance", Fault::FlickerInstance(node.clone(), UNSEEN)),
-        ];
-        all.extend(faults.map(|(name, fault)| Placeable { name: format!("{name}-{node}"), fault }));
-    }
     all
 }
 
@@ -92,6 +80,8 @@ fn node_faults(node: &NodeName, all: &mut Vec<Placeable>) {
         ("start", Fault::StartInstance(of())),
         ("reboot", Fault::RebootInstance(of())),
         ("hang", Fault::HangMachine(of())),
+        ("hide-instance", Fault::HideInstance(of(), UNSEEN)),
+        ("flicker-instance", Fault::FlickerInstance(of(), UNSEEN)),
         ("taint", Fault::Taint(of())),
         ("untaint", Fault::RemoveTaint(of())),
     ];

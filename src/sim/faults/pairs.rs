@@ -36,6 +36,8 @@ pub fn meets_others(fault: &Fault) -> bool {
         Fault::HealPartition(_)
         | Fault::StartInstance(_)
         | Fault::RemoveTaint(_)
+        | Fault::TerminateOldInstances(_)
+        | Fault::RestoreClaim(_)
         | Fault::RestartController
         | Fault::Relist(_)
         | Fault::NextCall(..)

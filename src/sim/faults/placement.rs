@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::catalogue::{Placeable, catalogue, kinds_of, waiting};
+use super::catalogue::{Placeable, catalogue, kinds_of};
 use super::{Placed, Specification, pairs};
 use crate::controller::policy::Policy;
 use crate::model::ids::{AwsVolumeId, NodeName, VolumeKey};
@@ -130,8 +130,7 @@ type Resolved = (&'static SmallWorld, u64, Vec<(u64, Fault)>);
 fn resolve(specification: &Specification) -> Result<Resolved, PlacementError> {
     let (world, seed) = SmallWorld::with_seed(&specification.world)
         .ok_or_else(|| PlacementError::UnknownWorld(specification.world.clone()))?;
-    let mut faults = catalogue(&world.volume(), &world.nodes());
-    faults.extend(waiting(&world.nodes()));
+    let faults = catalogue(&world.volume(), &world.nodes());
     let find = |placed: &Placed| {
         let found = faults.iter().find(|placeable| placeable.name == placed.fault);
         let fault = found.ok_or_else(|| PlacementError::UnknownFault(placed.fault.clone()))?;

@@ -39,7 +39,7 @@ pub struct SmallWorld {
 }
 
 /// Every small world.
-static ALL: [SmallWorld; 17] = [
+static ALL: [SmallWorld; 22] = [
     SmallWorld {
         name: "move",
         sentence: "the pod is deleted on n1 and made again on n2",
@@ -206,11 +206,6 @@ static ALL: [SmallWorld; 17] = [
             driver.schedule(HAPPENS_AT, Fault::MovePod(volume.clone(), n2.clone()));
         },
     },
-];
-
-/// Beside other controllers: another driver's attacher, kube-controller-manager's attach/detach controller. Run by name
-/// only: the core does not come through every fault in them yet.
-static BESIDE_OTHERS: [SmallWorld; 5] = [
     SmallWorld {
         name: "other-driver",
         sentence: "a volume of another CSI driver, with its own attacher: the pod is deleted on n1 and made again on n2",
@@ -433,7 +428,7 @@ impl SmallWorld {
 
     /// The small world of that name.
     pub fn named(name: &str) -> Option<&'static Self> {
-        Self::ALL.iter().chain(Self::SCRIPTED).chain(&BESIDE_OTHERS).find(|world| world.name == name)
+        Self::ALL.iter().chain(Self::SCRIPTED).find(|world| world.name == name)
     }
 
     /// The small world of a specification, and the seed it names: `move`, or `move#3`.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use smol_str::SmolStr;
 
 use crate::controller::event::{Kind, Object};
+use crate::model::attachment::AttachmentSource;
 use crate::model::claim::{AccessMode, PersistentVolumeSource};
 use crate::model::ids::{
     AttachmentKey, AttachmentName, ClaimKey, NodeName, PersistentVolumeName, UniqueVolumeName, VolumeKey,
@@ -110,6 +111,25 @@ impl AttachDetachController {
             _ => return,
         }
         self.look_at(now.monotonic + LOOP);
+    }
+
+    /// It is started again: it knows what VolumeAttachments say, and looks at each of them.
+    pub fn restart(&mut self, now: Now, api: &Api) {
+        self.operations.clear();
+        self.backoffs.clear();
+        self.actual.clear();
+        for object in api.attachments() {
+            let AttachmentSource::PersistentVolume(name) = &object.source else { continue };
+            let source = api.persistent_volume(name).map(|volume| &volume.source);
+            let Some(PersistentVolumeSource::Csi { driver, handle, .. }) = source else { continue };
+            let key = VolumeKey { driver: driver.clone(), handle: handle.clone() };
+            let attached = object.status.attached;
+            let entry =
+                Entry { confirmed: attached, reported: attached, detach_requested: None, assumed_in_use: false };
+            self.actual.insert((key, object.node.clone()), entry);
+        }
+        self.sync_at = Some(now.monotonic + SYNC_PERIOD);
+        self.look_at(now.monotonic);
     }
 
     /// When it has something to do.
