@@ -64,10 +64,17 @@ pub struct Wanted {
 
 /// Advances every operation of one volume as far as it goes.
 pub fn reconcile(key: &VolumeKey, volume: &mut Volume, ctx: &mut Context) {
-    if !ctx.is_synced() || ctx.leading_since.is_none() {
+    if !ctx.is_synced() {
         return;
     }
     let id = key.aws_volume_id();
+    if id.is_none() {
+        // Also while another leads: the Node may be registered again before this process does.
+        other_driver::record_nodes(volume, ctx);
+    }
+    if ctx.leading_since.is_none() {
+        return;
+    }
     let name = key.unique_name();
     expire(key, volume, ctx);
     let wanted = wanted_nodes(key, volume, ctx);

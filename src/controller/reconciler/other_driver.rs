@@ -10,7 +10,9 @@ use super::leave;
 use super::work::Work;
 use crate::controller::actual::nodes::Wish;
 use crate::controller::actual::slot::{Origin, Slot, WriteKind};
+use crate::controller::actual::volume::Volume;
 use crate::controller::command::{KubernetesCall, NewAttachment};
+use crate::controller::context::Context;
 use crate::controller::event::Role;
 use crate::controller::reason::BlockedReason;
 use crate::model::attachment::NewAttachmentSource;
@@ -36,7 +38,6 @@ pub fn attach(slot: &mut Slot, work: &mut Work<'_>, source: &NewAttachmentSource
         slot.node_uid = work.node_object().map(|node| node.uid.clone());
         return work.write(slot, Role::AttachDetach, WriteKind::Create, KubernetesCall::CreateAttachment(new));
     };
-    record_node(slot, work);
     if object.status.attached {
         let since = slot.confirmed_at.get_or_insert(now);
         let not_before = *since + LIST_AFTER;
@@ -58,7 +59,6 @@ pub fn attach(slot: &mut Slot, work: &mut Work<'_>, source: &NewAttachmentSource
 
 /// Advances the way out: by the ladder to the delete; the attacher ends it.
 pub fn detach(slot: &mut Slot, work: &mut Work<'_>) {
-    record_node(slot, work);
     if slot.is_terminating() {
         unlist(work);
         slot.block(BlockedReason::OtherAttacher, work.ctx.now.monotonic);
@@ -67,10 +67,13 @@ pub fn detach(slot: &mut Slot, work: &mut Work<'_>) {
     leave::leave(slot, work);
 }
 
-/// The Node object under which the VolumeAttachment was first seen; one that never matches where there was none.
-fn record_node(slot: &mut Slot, work: &Work<'_>) {
-    let present = || work.node_object().map_or_else(|| Uid::new(""), |node| node.uid.clone());
-    slot.node_uid.get_or_insert_with(present);
+/// The Node objects under which VolumeAttachments were first seen, which those do not record; one that never matches where
+/// there was none.
+pub fn record_nodes(volume: &mut Volume, ctx: &Context) {
+    for (node, slot) in volume.slots.iter_mut().filter(|(_, slot)| slot.object.is_some() && slot.node_uid.is_none()) {
+        let present = ctx.nodes.get(node).and_then(|record| record.object.as_ref());
+        slot.node_uid = Some(present.map_or_else(|| Uid::new(""), |node| node.uid.clone()));
+    }
 }
 
 /// A node lists the volume though no VolumeAttachment is left of it: a person took it, or it ended while no leader looked.
