@@ -6,6 +6,7 @@
 
 use super::attach;
 use super::heal;
+use super::rename;
 use super::work::Work;
 use crate::controller::actual::in_flight::DEAD_AFTER;
 use crate::controller::actual::nodes::{Identity, Wish};
@@ -153,7 +154,7 @@ fn fill_in(slot: &mut Slot, work: &mut Work<'_>, object: &VolumeAttachment) -> O
             return None;
         }
     };
-    let device = attach::choose_device(slot, work, &instance, cards)?;
+    let device = rename::choose_device(slot, work, &instance, cards)?;
     slot.fresh_name = true;
     Some(Recorded { instance, node_uid, device })
 }

@@ -16,7 +16,6 @@ use super::room;
 use super::stuck;
 use super::work::Work;
 use crate::controller::actual::in_flight::{AttachSend, CallEnd, CallKind, InFlightCall};
-use crate::controller::actual::in_use::{Mark, mark};
 use crate::controller::actual::nodes::{Identity, Wish};
 use crate::controller::actual::readings::Sight;
 use crate::controller::actual::slot::{Confirmation, DetachSent, NewSource, Origin, Slot, WriteKind};
@@ -32,9 +31,8 @@ use crate::controller::outbox::Pending;
 use crate::controller::policy::Rule;
 use crate::controller::reason::BlockedReason;
 use crate::controller::status::Disagreement;
-use crate::controller::syncer::instances::Readiness;
 use crate::model::device::DeviceName;
-use crate::model::ids::{AttachmentKey, AwsVolumeId, InstanceId, VolumeKey};
+use crate::model::ids::{AttachmentKey, InstanceId};
 use crate::model::time::Monotonic;
 use crate::model::volume::{AttachmentState, VolumeState};
 
@@ -135,7 +133,7 @@ fn make(slot: &mut Slot, work: &mut Work<'_>, source: &NewSource, instance: &Ins
         holders::poll_until_free(work);
         return slot.block(reason, now);
     }
-    let Some(cards) = cards_of(slot, work, instance) else { return };
+    let Some(cards) = rename::cards_of(slot, work, instance) else { return };
     if let Err(reason) = zones_agree(work, instance) {
         return slot.block(reason, now);
     }
@@ -146,7 +144,7 @@ fn make(slot: &mut Slot, work: &mut Work<'_>, source: &NewSource, instance: &Ins
         return;
     }
     let Some(node_uid) = work.node_object().map(|node| node.uid.clone()) else { return };
-    let Some(device) = choose_device(slot, work, instance, cards) else { return };
+    let Some(device) = rename::choose_device(slot, work, instance, cards) else { return };
     let recorded = Recorded { instance: instance.clone(), node_uid, device };
     // Marked, it may be mounted on an attachment that is gone.
     let unmounted = work.volume.readings.shows_free() && !work.carries_mark();
@@ -329,7 +327,7 @@ fn send(slot: &mut Slot, work: &mut Work<'_>, instance: &InstanceId, source: &Ne
         if work.waits_for_inherited_calls(slot) {
             return;
         }
-        block_name(slot, work);
+        rename::block_name(slot, work);
         slot.needs_name = true;
     }
     if slot.needs_name {
@@ -383,13 +381,6 @@ fn attach_volume(slot: &mut Slot, work: &mut Work<'_>, instance: &InstanceId, de
     slot.block(BlockedReason::WaitingForEc2, now.monotonic);
 }
 
-/// The recorded name is not used again on that instance while the volume may be mounted under it.
-pub(super) fn block_name(slot: &Slot, work: &mut Work<'_>) {
-    let (Some(recorded), Some(id)) = (&slot.recorded, work.id) else { return };
-    let node = work.ctx.nodes.get(work.node).and_then(|record| record.object_of(&recorded.instance));
-    work.ctx.syncer.instances.record(&recorded.instance).devices.block(id, &recorded.device, node);
-}
-
 /// Whether the volume may be mounted under the recorded name from an attachment that is gone: the node lists it and reports
 /// it in use, which no volume is that was never attached. It comes back under another name (rule 4).
 fn was_mounted_under_its_name(slot: &Slot, work: &Work<'_>) -> bool {
@@ -408,69 +399,6 @@ fn call_in_the_way(work: &Work<'_>, instance: &InstanceId) -> bool {
                 CallKind::Detach => policy.holds(Rule::SameInstanceWaits),
             }
     })
-}
-
-/// The device for the next AttachVolume: the one reserved already, else the next name; with more than one EBS card, also
-/// the card.
-pub fn choose_device(slot: &mut Slot, work: &mut Work<'_>, instance: &InstanceId, cards: u32) -> Option<DeviceName> {
-    let now = work.now().monotonic;
-    let id = work.id?;
-    unblock_unmounted(work, instance);
-    let devices = &mut work.ctx.syncer.instances.record(instance).devices;
-    if let Some(reserved) = devices
-        .reserved(id)
-        .filter(|device| !slot.tried.contains(device) && !devices.is_blocked(id, device) && !devices.is_hung(device))
-    {
-        return Some(reserved.clone());
-    }
-    let after = slot.recorded.as_ref().map(|recorded| &recorded.device);
-    match devices.reserve_next(id, cards, &slot.tried, after, now) {
-        Ok(choice) => {
-            slot.card = choice.card;
-            Some(choice.device)
-        }
-        Err(_) => {
-            work.ctx.syncer.instances.distrust(instance);
-            slot.tried.clear();
-            work.fail(Operation::Attach, Pace::Slow);
-            slot.block(BlockedReason::NoFreeDevice, now);
-            None
-        }
-    }
-}
-
-/// Names of volumes that do not count as in use on the node any more are free again: the machine was booted since, or the
-/// Node object by which they were blocked neither reports nor marks the volume (rule 3).
-fn unblock_unmounted(work: &mut Work<'_>, instance: &InstanceId) {
-    let Some(node) = work.ctx.nodes.get(work.node).and_then(|record| record.object_of(instance)) else { return };
-    let devices = &mut work.ctx.syncer.instances.record(instance).devices;
-    let free: Vec<AwsVolumeId> = devices
-        .blocked()
-        .filter(|(volume, blocked)| {
-            let name = VolumeKey::ebs(volume).unique_name();
-            let booted = matches!((&blocked.boot_id, &node.boot_id), (Some(then), Some(present)) if then != present);
-            let released = blocked.node_uid.as_ref() == Some(&node.uid)
-                && !node.volumes_in_use.contains(&name)
-                && mark(node, &name, &work.ctx.policy) != Mark::PresentBoot;
-            booted || released
-        })
-        .map(|(volume, _)| volume.clone())
-        .collect();
-    for volume in &free {
-        devices.unblock(volume);
-    }
-}
-
-/// The EBS cards of the instance; `None` while it is being read, and the slot waits for that.
-pub(super) fn cards_of(slot: &mut Slot, work: &mut Work<'_>, instance: &InstanceId) -> Option<u32> {
-    let now = work.now().monotonic;
-    match work.ctx.syncer.instances.ready(instance, now) {
-        Readiness::Ready(cards) => return Some(cards),
-        Readiness::Asked => {}
-        Readiness::NotVisible(again) => work.ctx.wake_volume(work.key, again, "instance not visible"),
-    }
-    slot.block(BlockedReason::InstanceNotVisible, now);
-    None
 }
 
 /// Keeps what EC2 confirmed reported: the status, then the list.
@@ -555,7 +483,7 @@ pub fn lost(slot: &mut Slot, work: &mut Work<'_>) -> bool {
         return true;
     }
     if in_use && !slot.fresh_name {
-        block_name(slot, work);
+        rename::block_name(slot, work);
     }
     work.write_status(slot, WriteKind::StatusDetached, AttachmentStatusChange::Detached);
     if slot.write.is_none() {
