@@ -21,7 +21,7 @@ const CARRIED_AFTER: Duration = Duration::from_secs(6);
 impl<C: Commander> Driver<C> {
     /// Lets a fault happen, now, between two steps.
     pub fn inject(&mut self, fault: Fault) {
-        self.renew_leases();
+        self.renew_leases(self.now.monotonic);
         if self.options.trace {
             // What any healthy cluster sees every day is no fault.
             let who = match fault {

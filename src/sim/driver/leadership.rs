@@ -58,22 +58,21 @@ impl<C: Commander> Driver<C> {
         self.note(Actor::Attachd(number), format!("leads (term {})", term.0), "");
     }
 
-    /// Every process that still can has renewed its lease when it was due. Nothing but the process looks at a renewal,
-    /// so none is a step of its own: the core is told of the last one before it learns or plans anything else.
-    pub(super) fn renew_leases(&mut self) {
+    /// Lets every process that still can renew its lease whenever that is due until then. Nothing but the process looks at
+    /// a renewal, so none is a step of its own; the core is told of each at its own time, so that it never sees a guard run
+    /// short that did not.
+    pub(super) fn renew_leases(&mut self, by: Monotonic) {
         let Some(lease) = self.options.lease else { return };
         let now = self.now;
         for process in self.processes.iter_mut().filter(|process| process.renews) {
-            let Some(mut until) = process.guard_until else { continue };
-            if now.monotonic + lease.duration < until + lease.renew_every {
-                continue;
+            while let Some(until) = process.guard_until.map(|until| until + lease.renew_every)
+                && by + lease.duration >= until
+            {
+                process.guard_until = Some(until);
+                self.lease_until = until;
+                let renewed = until.saturating_sub(lease.duration);
+                process.tell_guard(now.plus(renewed.saturating_since(now.monotonic)), &self.options.settings.roles);
             }
-            while now.monotonic + lease.duration >= until + lease.renew_every {
-                until = until + lease.renew_every;
-            }
-            process.guard_until = Some(until);
-            self.lease_until = until;
-            process.tell_guard(now, &self.options.settings.roles);
         }
     }
 

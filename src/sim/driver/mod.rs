@@ -332,9 +332,9 @@ impl<C: Commander> Driver<C> {
     pub fn step(&mut self) -> bool {
         let Some((at, source)) = self.next_source() else { return false };
         self.steps += 1;
+        self.renew_leases(at);
         self.now = self.now.plus(at.saturating_since(self.now.monotonic));
         self.world.now = self.now;
-        self.renew_leases();
         if source == Source::Ec2 || self.ec2.next_change().is_some_and(|due| due <= at) {
             self.ec2.advance(self.now);
         }

@@ -240,7 +240,7 @@ fn what_a_dead_process_sent_still_lands() {
 fn a_new_leader_waits_for_the_lease_and_the_old_one_ends_with_its_guard() {
     for old in [OldLeader::Dies, OldLeader::LivesOn] {
         let mut bench = Bench::new(4);
-        bench.driver.renew_leases();
+        bench.driver.renew_leases(bench.driver.now.monotonic);
         let until = bench.driver.processes[0].guard_until.expect("a lease");
         bench.driver.inject(Fault::ChangeLeader(old));
         let alive = bench.driver.processes.len();
