@@ -456,7 +456,7 @@ pub fn list(slot: &Slot, work: &mut Work<'_>, not_before: Monotonic) {
 }
 
 /// A confirmed attachment that three consistent reads show gone: the status is corrected, and it is attached anew under
-/// another device name. While the node reports the volume in use it stays listed (rule 4).
+/// another device name, whether the node reports it in use or not. While it does, the volume stays listed (rule 4).
 pub fn lost(slot: &mut Slot, work: &mut Work<'_>) -> bool {
     let gone = match work.volume.readings.current() {
         None => return false,
@@ -482,7 +482,9 @@ pub fn lost(slot: &mut Slot, work: &mut Work<'_>) -> bool {
         rename::rename(slot, work);
         return true;
     }
-    if in_use && !slot.fresh_name {
+    // Not in use may be old news: the kubelet can have mounted it since, and its status have come to nobody.
+    let is_used_up = !slot.fresh_name;
+    if is_used_up {
         rename::block_name(slot, work);
     }
     work.write_status(slot, WriteKind::StatusDetached, AttachmentStatusChange::Detached);
@@ -493,7 +495,7 @@ pub fn lost(slot: &mut Slot, work: &mut Work<'_>) -> bool {
     slot.confirmed = None;
     slot.attach_sent = None;
     slot.announced = false;
-    slot.needs_name = in_use && !slot.fresh_name;
+    slot.needs_name = is_used_up;
     work.wish(if in_use { Wish::Keep } else { Wish::Dropped });
     *work.ctx.disagreements.entry(Disagreement::SilentDetach).or_default() += 1;
     let (wants, volumes) = (work.ctx.desired.wants(work.key), work.ctx.desired.persistent_volumes_of(work.key));

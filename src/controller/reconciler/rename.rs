@@ -80,7 +80,8 @@ pub fn choose_device(slot: &mut Slot, work: &mut Work<'_>, instance: &InstanceId
 }
 
 /// Names of volumes that do not count as in use on the node any more are free again: the machine was booted since, or the
-/// Node object by which they were blocked neither reports nor marks the volume (rule 3).
+/// Node object by which they were blocked neither lists nor reports nor marks the volume (rule 3). While it is listed, that
+/// it is not reported may be older than the mount.
 fn unblock_unmounted(work: &mut Work<'_>, instance: &InstanceId) {
     let Some(node) = work.ctx.nodes.get(work.node).and_then(|record| record.object_of(instance)) else { return };
     let devices = &mut work.ctx.syncer.instances.record(instance).devices;
@@ -91,6 +92,7 @@ fn unblock_unmounted(work: &mut Work<'_>, instance: &InstanceId) {
             let booted = matches!((&blocked.boot_id, &node.boot_id), (Some(then), Some(present)) if then != present);
             let released = blocked.node_uid.as_ref() == Some(&node.uid)
                 && !node.volumes_in_use.contains(&name)
+                && !node.volumes_attached.contains_key(&name)
                 && mark(node, &name, &work.ctx.policy) != Mark::PresentBoot;
             booted || released
         })

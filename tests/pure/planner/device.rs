@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use attachd::controller::event::Kind;
 use attachd::model::device::{DeviceName, device_names};
 use attachd::model::ids::InstanceType;
 use attachd::model::outcome::{Answer, CallResult};
@@ -192,4 +193,33 @@ fn dev_10_a_name_recorded_in_a_volume_attachment_is_taken_also_after_a_restart()
     desk.run(s(60));
     assert_ne!(published(&desk, "v1", "n1"), published(&desk, "v2", "n1"), "{}", desk.story());
     desk.assert_never("attach v2 i1 xvdaa");
+}
+
+#[test]
+fn dev_10_a_name_that_may_be_mounted_under_is_given_to_nobody_while_the_node_watch_stands_still() {
+    let mut desk = Desk::new();
+    // Two names are left on the instance.
+    let taken = device_names().skip(2).map(|device| BlockDeviceMapping { device, volume: None, card: None });
+    let taken: Vec<_> = taken.collect();
+    let full = |i: &str| InstanceReading {
+        id: instance(i),
+        state: InstanceState::Running,
+        instance_type: InstanceType::new("m7i.48xlarge"),
+        zone: zone(),
+        mappings: taken.clone(),
+    };
+    let answer = Answer::Instances { instances: vec![full("i1"), full("i2")], next_token: None };
+    desk.answer_all("describe-instances", Reply::Is(CallResult::Done(answer)));
+    desk.add_volume("v2");
+    desk.add_pod("a", "n1", &["v1"]);
+    desk.run_to("list n1 [v1]", s(30));
+    desk.run(s(1));
+    desk.slow_watch(Kind::Node);
+    desk.in_use("n1", &["v1"]);
+    desk.detach_by_hand("v1", "i1");
+    desk.run_to("attach v1 i1 xvdab", s(90));
+    desk.add_pod("c", "n1", &["v2"]);
+    desk.run(s(60));
+    desk.assert_never("attach v2 i1");
+    assert!(desk.waits("v2", "n1").contains("device"), "{}", desk.waits("v2", "n1"));
 }

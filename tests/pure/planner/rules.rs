@@ -1,5 +1,6 @@
 //! Clauses of the rules that no case from the field shows alone.
 
+use attachd::controller::event::Kind;
 use attachd::model::outcome::{Answer, CallResult};
 use attachd::model::volume::{AttachmentReading, AttachmentState, VolumeReading, VolumeState};
 
@@ -96,6 +97,26 @@ fn rule_4_a_volume_lost_while_in_use_stays_listed_and_comes_back_under_another_n
     }
     assert_eq!(desk.ec2_shows("v1"), ["i1 /dev/xvdab attached"], "{}", desk.story());
     assert_eq!(desk.va("v1", "n1").unwrap().status.device_path.as_ref().unwrap().as_str(), "/dev/xvdab");
+}
+
+#[test]
+fn rule_4_a_volume_lost_while_the_node_watch_stands_still_comes_back_under_another_name() {
+    let mut desk = Desk::new();
+    desk.add_pod("a", "n1", &["v1"]);
+    desk.run_to("list n1 [v1]", s(30));
+    desk.run(s(1));
+    // The kubelet reports it in use and mounts it; this process hears nothing of that.
+    desk.slow_watch(Kind::Node);
+    desk.in_use("n1", &["v1"]);
+    desk.detach_by_hand("v1", "i1");
+    desk.run_to("detached v1 n1", s(80));
+    desk.run(s(30));
+    desk.assert_count("attach v1 i1 xvdaa", 1);
+    desk.catch_up();
+    desk.run(s(60));
+    desk.assert_count("attach v1 i1 xvdaa", 1);
+    assert_eq!(desk.ec2_shows("v1"), ["i1 /dev/xvdab attached"], "{}", desk.story());
+    assert!(desk.lists("n1", "v1"), "{}", desk.story());
 }
 
 #[test]
