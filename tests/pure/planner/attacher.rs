@@ -169,3 +169,15 @@ fn an_order_whose_node_was_registered_again_is_recorded_for_the_new_one() {
     assert!(desk.is_attached("v1", "i1"), "{}", desk.story());
     assert_eq!(desk.va("v1", "n1").unwrap().node_uid.as_ref(), Some(&desk.node("n1").uid));
 }
+
+#[test]
+fn rule_4_the_next_leader_does_not_give_the_name_of_what_was_lost_under_a_mount_again() {
+    let mut desk = ordered();
+    desk.detach_by_hand("v1", "i1");
+    desk.run_to("detached v1 n1", s(80));
+    // Nobody lists it here: what is recorded is all that the next leader knows of the name.
+    desk.restart();
+    desk.run(s(180));
+    desk.assert_count("attach v1 i1 xvdaa", 1);
+    assert_eq!(desk.ec2_shows("v1"), ["i1 /dev/xvdab attached"], "{}", desk.story());
+}

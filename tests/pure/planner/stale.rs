@@ -534,6 +534,32 @@ fn rule_17_where_nothing_is_found_at_all_no_volume_is_gone() {
 }
 
 #[test]
+fn rule_17_a_find_between_two_spells_of_the_wrong_region_makes_no_volume_gone() {
+    let mut desk = Desk::using_v1();
+    let hide = |desk: &mut Desk| {
+        desk.ec2.inject(Ec2Fault::HideVolume(super::short::volume("v1")));
+        for number in 1..=2 {
+            desk.ec2.inject(Ec2Fault::HideInstance(instance(&format!("i{number}"))));
+        }
+    };
+    hide(&mut desk);
+    desk.run_to("describe-volumes v1", s(70));
+    desk.run(s(1));
+    // The right one while the instances are read, and only then.
+    desk.ec2.heal();
+    desk.ec2.inject(Ec2Fault::HideVolume(super::short::volume("v1")));
+    desk.run_to("describe-instances", s(10));
+    desk.run(s(1));
+    hide(&mut desk);
+    desk.run(s(40));
+    desk.assert_never("detached v1");
+    desk.ec2.heal();
+    desk.run(s(120));
+    assert!(desk.is_attached("v1", "i1") && desk.va("v1", "n1").unwrap().status.attached, "{}", desk.story());
+    desk.assert_count("attach v1", 1);
+}
+
+#[test]
 fn stale_04_a_node_given_up_long_ago_keeps_its_volume_while_its_machine_shuts_down() {
     let mut desk = Desk::using_v1();
     desk.not_ready("n1");
