@@ -2,7 +2,7 @@
 
 use super::memory::{Memory, is_dead};
 use super::sends::Pardon;
-use super::world::{Actor, Ec2Attachment, Mount, MountKey, News, World, instance_of};
+use super::world::{Actor, Ec2Attachment, Ec2CallKind, Mount, MountKey, News, World, instance_of};
 use super::{Findings, Invariant, Scope};
 use crate::controller::event::Term;
 use crate::model::ids::{AttachmentName, AwsVolumeId};
@@ -12,6 +12,7 @@ pub(super) fn check(memory: &mut Memory, world: &World, scope: &Scope, found: &m
     if world.rules.is_ordered {
         pardon_ordered_by_others(memory, world);
     }
+    pardon_second_landings(memory, world);
     for news in &world.news {
         if let News::DeletionOrdered { name, by } = news
             && let Actor::Attachd(term) = by
@@ -68,6 +69,22 @@ fn pardon_ordered_by_others(memory: &mut Memory, world: &World) {
     for (id, attachment) in ending.flat_map(|(id, volume)| volume.attachments.iter().map(move |a| (id, a))) {
         if attachment.ending_by.is_some() {
             memory.pardon_order(world, id, attachment);
+        }
+    }
+}
+
+/// Whoever ends an attachment under a mount ends it, not the call that made it.
+fn pardon_second_landings(memory: &mut Memory, world: &World) {
+    for news in &world.news {
+        let News::AttachmentEnded { volume, attachment, by } = news else { continue };
+        let may_land_again = world.calls_in_flight.iter().any(|call| {
+            call.kind == Ec2CallKind::Attach
+                && (&call.volume, &call.instance) == (volume, &attachment.instance)
+                && call.sent <= attachment.since
+        });
+        if may_land_again && !by.is_attachd() {
+            let pardon = Pardon::MayLandAgain(attachment.since);
+            memory.pardons.entry((volume.clone(), attachment.generation)).or_insert(pardon);
         }
     }
 }
@@ -148,6 +165,7 @@ fn mount_is_served_by_its_own_attachment(
         }
         let from = MountKey { volume: volume.clone(), instance: attachment.instance.clone(), generation: 0 };
         let to = MountKey { generation: attachment.generation, ..from.clone() };
+        let asked = memory.sends.attaches.get(&(volume.clone(), attachment.instance.clone()));
         // Another device name is another block device: the old mount stays dead, and serves nobody stale data.
         let stale = world.mounts.range(from..to).find(|(key, mount)| {
             lives(world, key, mount)
@@ -155,6 +173,7 @@ fn mount_is_served_by_its_own_attachment(
                 && !match memory.pardons.get(&(volume.clone(), key.generation)) {
                     Some(Pardon::FencedNodeGone) => true,
                     Some(Pardon::NameKnownTo(by)) => *by != Some(attachment.made_by),
+                    Some(Pardon::MayLandAgain(after)) => asked.is_some_and(|(_, sent)| sent <= after),
                     Some(Pardon::Fenced) | None => false,
                 }
         });

@@ -25,6 +25,9 @@ pub(super) enum Pardon {
     /// under a mount. No mark keeps the volume off that boot: who carried it out knows the device name that is used up, and
     /// does not use it again; a later leader cannot know it. `None`: nobody knows it.
     NameKnownTo(Option<Actor>),
+    /// A person ended an attachment under a mount while the AttachVolume that made it had no answer yet, and may land once
+    /// more: a known residual, as long as attachd sends no other after this time.
+    MayLandAgain(Monotonic),
 }
 
 /// What is remembered of sends.

@@ -143,6 +143,33 @@ mod mount_is_served_by_its_own_attachment {
         assert_eq!(reattached(same_slot, US), [Invariant::MountServedByItsOwnAttachment]);
     }
 
+    /// A person takes the volume from under a mount while the AttachVolume that made it has no answer, and it is attached
+    /// again under the same name: by that call, or by another that was sent `again` since.
+    fn landed_twice(again: bool) -> Vec<Invariant> {
+        let mut scene = Scene::at_rest();
+        let call =
+            |sent| Ec2CallInFlight { volume: v1(), instance: i1(), kind: Ec2CallKind::Attach, term: Term(1), sent };
+        let told = |w: &mut World, call: Ec2CallInFlight| {
+            w.news.push(News::VolumeCallSent(call.clone()));
+            w.calls_in_flight.push(call);
+        };
+        scene.step(|w| {
+            let sent = w.volumes[&v1()].attachments[0].since;
+            told(w, call(sent));
+        });
+        scene.step(|w| end_attachment(w, Actor::Person));
+        if again {
+            scene.step_after(Duration::from_secs(5), |w| told(w, call(w.now.monotonic)));
+        }
+        scene.step_after(Duration::from_secs(5), |w| attach_bare(w, &v1(), &i1(), 2, US))
+    }
+
+    #[test]
+    fn a_call_that_lands_a_second_time_is_let_pass_and_a_second_call_is_caught() {
+        assert_eq!(landed_twice(false), []);
+        assert_eq!(landed_twice(true), [Invariant::MountServedByItsOwnAttachment]);
+    }
+
     #[test]
     fn another_device_name_or_another_hand_is_let_pass() {
         assert_eq!(reattached(DeviceName::new("/dev/xvdab"), US), []);
