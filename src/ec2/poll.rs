@@ -63,6 +63,9 @@ pub(super) async fn describe_instance_types(client: &Client, sending: Sending, t
     let names = types.iter().map(|name| name.as_str().into()).collect();
     let request = client.describe_instance_types().set_instance_types(Some(names));
     match request.customize().interceptor(sending.clone()).send().await {
+        Ok(answer) if translate::token(answer.next_token()).is_some() => {
+            CallResult::Uncertain(SmolStr::new_static("not all of the answer came"))
+        }
         Ok(answer) => {
             let types = answer.instance_types().iter().filter_map(translate::instance_type).collect();
             CallResult::Done(Answer::InstanceTypes(types))

@@ -122,6 +122,13 @@ impl<R: Reading> End<R> {
         let Err(CallResult::Refused(Refusal::Ec2 { meaning, .. })) = &self.shown else { return false };
         matches!(meaning, Ec2Refusal::VolumeNotFound | Ec2Refusal::InstanceNotFound) && self.asked.len() > 1
     }
+
+    /// What was asked for, to be asked for again in two calls: whatever spoils one does not spoil the other. The first
+    /// half comes last.
+    pub fn halves(&self) -> impl Iterator<Item = Batch<R>> {
+        let (one, other) = self.asked.split_at(self.asked.len() / 2);
+        [other, one].into_iter().filter_map(|half| Batch::of(half.to_vec()))
+    }
 }
 
 /// Whether so many of those that are known are absent at once that nothing is believed of any of them: the wrong region,

@@ -53,8 +53,7 @@ impl VolumeStatuses {
     /// [`Self::forget`].
     pub fn absorb(&mut self, end: End<VolumeStatusReading>) -> Vec<AwsVolumeId> {
         if end.is_spoilt_by_one() {
-            let (one, other) = end.asked.split_at(end.asked.len() / 2);
-            self.halves.extend([other, one].into_iter().filter_map(|half| Batch::of(half.to_vec())));
+            self.halves.extend(end.halves());
             return Vec::new();
         }
         let (statuses, again) = match end.shown {

@@ -1,4 +1,4 @@
-//! Cases DEV: which device, and what is said of it.
+//! Cases DEV: which device, and what is said of it; and EBS cards of instances that have two (rule 10).
 
 use std::collections::BTreeSet;
 
@@ -222,4 +222,50 @@ fn dev_10_a_name_that_may_be_mounted_under_is_given_to_nobody_while_the_node_wat
     desk.run(s(60));
     desk.assert_never("attach v2 i1");
     assert!(desk.waits("v2", "n1").contains("device"), "{}", desk.waits("v2", "n1"));
+}
+
+/// A desk with a node n3 on i3, whose type has two EBS cards, and as many volumes.
+fn with_two_cards() -> Desk {
+    let mut desk = Desk::new();
+    desk.ec2.add_running_instance(desk.now, instance("i3"), InstanceType::new("c8gn.48xlarge"), zone());
+    desk.add_node("n3", "i3");
+    desk.add_volume("v2");
+    desk
+}
+
+/// How often AttachVolume to i3 named this card.
+fn on_card(desk: &Desk, card: &str) -> usize {
+    let attaches = desk.sent.iter().filter(|sent| sent.text.starts_with("attach v"));
+    attaches.filter(|sent| sent.text.contains(" i3 ") && sent.text.ends_with(card)).count()
+}
+
+#[test]
+fn rule_10_a_type_whose_read_failed_is_asked_for_again_before_a_card_is_chosen() {
+    for failed in [CallResult::Throttled, CallResult::NotSent, CallResult::Uncertain("cut off".into())] {
+        let mut desk = with_two_cards();
+        desk.answer("describe-types", Reply::Is(failed));
+        desk.add_pod("a", "n3", &["v1"]);
+        desk.add_pod("b", "n3", &["v2"]);
+        desk.run(s(8));
+        assert_eq!((on_card(&desk, " card0"), on_card(&desk, " card1")), (1, 1), "{}", desk.story());
+        desk.assert_count("describe-types", 2);
+    }
+}
+
+#[test]
+fn rule_10_without_the_right_to_read_types_attaches_go_on_and_cards_count_once_it_is_granted() {
+    let mut desk = with_two_cards();
+    desk.answer_all("describe-types", ec2_says("UnauthorizedOperation", "You are not authorized"));
+    desk.use_volume("a", "n3", "v1");
+    assert!(desk.is_attached("v1", "i3"), "{}", desk.story());
+    assert_eq!(on_card(&desk, " card0") + on_card(&desk, " card1"), 0);
+    desk.run(s(600));
+    assert!(desk.count("describe-types") <= 2, "{}", desk.story());
+    desk.forget_answers();
+    desk.use_volume("b", "n3", "v2");
+    desk.add_volume("v3");
+    desk.run(s(10));
+    desk.use_volume("c", "n3", "v3");
+    // The root volume and v1 stand on the first card.
+    assert_eq!((on_card(&desk, " card0"), on_card(&desk, " card1")), (0, 2), "{}", desk.story());
 }
