@@ -133,13 +133,14 @@ fn dirty_everything(store: &mut Store) {
     store.ctx.dirty_nodes.extend(store.ctx.nodes.keys().cloned());
 }
 
-/// Leading begins, or every watch has synced: everything is looked at.
+/// Leading begins, every watch has synced, or a guard that ended too soon for what was to be sent is renewed: everything is
+/// looked at.
 pub fn everything_known(store: &mut Store) {
     dirty_everything(store);
 }
 
-/// Leading began: of every VolumeAttachment that is Terminating or not attached, calls of an earlier leader may be under way until W later, also
-/// of those that were seen while waiting for the lease (rule 7).
+/// Leading began: of every VolumeAttachment that is Terminating or not attached, calls of an earlier leader may be under
+/// way until W later, also of those that were seen while waiting for the lease (rule 7).
 pub fn leading_began(store: &mut Store) {
     let until = store.ctx.lease_start().map(|start| start + DEAD_AFTER);
     for slot in store.volumes.values_mut().flat_map(|volume| volume.slots.values_mut()) {

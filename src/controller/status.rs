@@ -35,8 +35,8 @@ pub struct Status {
     pub read_ages: ReadAges,
     /// How long the last whole sweep over the attachments took: longer than the sweep period when EC2 throttles.
     pub sweep_duration: Option<Duration>,
-    /// So many instances or volumes are absent from EC2's answers at once that no absence counts: the wrong region, account or role
-    /// looks like that (rule 17).
+    /// So many instances or volumes are absent from EC2's answers at once that no absence counts: the wrong region, account
+    /// or role looks like that (rule 17).
     pub mass_absence: bool,
     /// Pods that name a volume that cannot be told.
     pub unresolved_pods: u64,

@@ -9,10 +9,10 @@ use std::hash::{Hash, Hasher};
 
 use smol_str::SmolStr;
 
+use super::hex_digits::{IN_NUMBER, numbers};
+
 /// What upstream puts before the digest.
 const PREFIX: &str = "csi-";
-/// Hexadecimal digits in a quarter of the digest.
-const IN_QUARTER: usize = 16;
 
 /// Name of a VolumeAttachment. For those that attachd or upstream made: see [`AttachmentName::of`].
 #[derive(Clone, PartialEq, Eq)]
@@ -51,22 +51,8 @@ impl AttachmentName {
 }
 
 fn parse(text: &str) -> Option<[u64; 4]> {
-    let digits = text.strip_prefix(PREFIX)?.as_bytes();
-    if digits.len() != 4 * IN_QUARTER {
-        return None;
-    }
-    let mut quarters = [0; 4];
-    for (at, byte) in digits.iter().enumerate() {
-        // Only what `text` writes: no upper case.
-        let digit = match byte {
-            b'0'..=b'9' => byte - b'0',
-            b'a'..=b'f' => byte - b'a' + 10,
-            _ => return None,
-        };
-        let quarter: &mut u64 = &mut quarters[at / IN_QUARTER];
-        *quarter = *quarter << 4 | u64::from(digit);
-    }
-    Some(quarters)
+    let digits = text.strip_prefix(PREFIX)?;
+    if digits.len() == 4 * IN_NUMBER { numbers(digits) } else { None }
 }
 
 impl Ord for AttachmentName {

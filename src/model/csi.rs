@@ -108,7 +108,7 @@ impl fmt::Debug for DriverName {
 }
 
 /// A CSI volume handle, opaque except for EBS, where it is an [`AwsVolumeId`]. One that looks like that is kept as such,
-/// whoever's driver it belongs to. Ordered as text.
+/// whichever driver it belongs to. Ordered as text.
 #[derive(Clone, PartialEq, Eq)]
 pub struct VolumeHandle(Handle);
 

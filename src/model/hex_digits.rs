@@ -1,7 +1,7 @@
-//! The digits of an EC2 id, as a number: ids are compared far more often than they are written.
+//! Hexadecimal digits of a name, as numbers: names are compared far more often than they are written.
 //!
-//! Flow: `ids` parses them once and writes them again. Must never lose or add a digit, nor order two otherwise than their
-//! texts.
+//! Flow: `ec2_ids` and `attachment_name` parse them once and write them again. Must never lose or add a digit, nor order two
+//! otherwise than their texts.
 
 use smol_str::{SmolStr, SmolStrBuilder};
 
@@ -13,27 +13,32 @@ pub(super) struct HexDigits {
     count: u8,
 }
 
-/// Digits in one of the two numbers.
-const IN_HALF: usize = 16;
+/// Digits in one number.
+pub(super) const IN_NUMBER: usize = 16;
+
+/// One to `16 * N` lower-case hexadecimal digits, left-aligned in numbers; `None` for anything else.
+pub(super) fn numbers<const N: usize>(digits: &str) -> Option<[u64; N]> {
+    if digits.is_empty() || digits.len() > N * IN_NUMBER {
+        return None;
+    }
+    let mut numbers = [0; N];
+    for (at, byte) in digits.bytes().enumerate() {
+        // Only what is written again: no upper case.
+        let digit = match byte {
+            b'0'..=b'9' => byte - b'0',
+            b'a'..=b'f' => byte - b'a' + 10,
+            _ => return None,
+        };
+        numbers[at / IN_NUMBER] |= u64::from(digit) << shift(at);
+    }
+    Some(numbers)
+}
 
 impl HexDigits {
-    const MOST: usize = 2 * IN_HALF;
-
     /// Exactly what [`Self::text`] writes again: upper case, nothing at all and more than 32 digits are refused.
     pub(super) fn parse(digits: &str) -> Option<Self> {
-        if digits.is_empty() || digits.len() > Self::MOST {
-            return None;
-        }
-        let mut halves = [0u64; 2];
-        for (at, byte) in digits.bytes().enumerate() {
-            let digit = match byte {
-                b'0'..=b'9' => byte - b'0',
-                b'a'..=b'f' => byte - b'a' + 10,
-                _ => return None,
-            };
-            halves[at / IN_HALF] |= u64::from(digit) << shift(at);
-        }
-        Some(Self { high: halves[0], low: halves[1], count: u8::try_from(digits.len()).ok()? })
+        let [high, low] = numbers(digits)?;
+        Some(Self { high, low, count: u8::try_from(digits.len()).ok()? })
     }
 
     /// The digits with `prefix` before them.
@@ -41,16 +46,16 @@ impl HexDigits {
         let mut text = SmolStrBuilder::new();
         text.push_str(prefix);
         for at in 0..usize::from(self.count) {
-            let half = if at < IN_HALF { self.high } else { self.low };
+            let half = if at < IN_NUMBER { self.high } else { self.low };
             text.push(char::from(b"0123456789abcdef"[(half >> shift(at)) as usize % 16]));
         }
         text.finish()
     }
 }
 
-/// Where the digit stands in its half.
+/// Where the digit stands in its number.
 fn shift(at: usize) -> usize {
-    4 * (IN_HALF - 1 - at % IN_HALF)
+    4 * (IN_NUMBER - 1 - at % IN_NUMBER)
 }
 
 #[cfg(test)]

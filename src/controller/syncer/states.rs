@@ -2,8 +2,9 @@
 //! where the force policy asks for them (rule 18, G1 b and d).
 //!
 //! Flow: the reconciler says which instances a volume has doubts about ([`States::watch`]); [`States::next_read`] says
-//! what is due; what was shown goes into [`States::absorb`], which tells the volumes that have to be looked at again; the fencing ladder asks for the [`Machine`]. Owns the evidence about machines, nothing else. Must never take
-//! absence for an end before other instances of the same answer were there, nor when many are absent at once (rule 17).
+//! what is due; what was shown goes into [`States::absorb`], which tells the volumes that have to be looked at again; the
+//! fencing ladder asks for the [`Machine`]. Owns the evidence about machines, nothing else. Must never take absence for an
+//! end before other instances of the same answer were there, nor when many are absent at once (rule 17).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -123,8 +123,8 @@ impl Sweep {
         self.loose.begin_anew(now);
     }
 
-    /// The volume belongs there now; `None`: it is no volume of this cluster any more. Whether it was unknown before.
-    /// One that somebody asks for already (`wished`) needs no first read.
+    /// The volume belongs there now; `None`: it is no volume of this cluster any more. One that
+    /// somebody asks for already (`wished`) needs no first read.
     pub fn place(&mut self, id: &AwsVolumeId, place: Option<Place>, wished: bool, now: Monotonic) {
         let known = self.places.get(id);
         if known.map(|known| &known.place) == place.as_ref() {
