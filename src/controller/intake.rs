@@ -121,7 +121,10 @@ fn sweep(store: &mut Store, kind: Kind, generation: u64) {
                     volume.ended.remove(&uid);
                 }
             }
-            store.unresolved.retain(|_, unresolved| unresolved.generation >= generation);
+            let lost = store.unresolved.extract_if(.., |_, unresolved| unresolved.generation < generation);
+            for node in lost.map(|(_, unresolved)| unresolved.object.node).collect::<Vec<_>>() {
+                note_listed_only(store, &node);
+            }
         }
         _ => {}
     }
@@ -282,9 +285,14 @@ fn node_changed(store: &mut Store, name: &NodeName, news: NodeNews) {
             ctx.dirty_volumes.extend(ctx.desired.wanted_on(name).cloned());
         }
     }
-    let strangers: Vec<VolumeKey> = node
-        .volumes_attached
-        .keys()
+    note_listed_only(store, name);
+}
+
+/// Names that the node lists, and of which no VolumeAttachment is known, get a slot (rule 9).
+fn note_listed_only(store: &mut Store, name: &NodeName) {
+    let Some(record) = store.ctx.nodes.get(name) else { return };
+    let listed = record.object.iter().flat_map(|node| node.volumes_attached.keys());
+    let strangers: Vec<VolumeKey> = listed
         .filter_map(|listed| listed.volume_key())
         .filter(|key| !key.driver.is_ebs() || key.aws_volume_id().is_some())
         .filter(|key| !record.volumes.contains(key))
@@ -456,8 +464,11 @@ fn place(store: &mut Store, key: AttachmentKey, attachment: VolumeAttachment, ge
 }
 
 fn attachment_gone(store: &mut Store, name: &AttachmentName, uid: &Uid) {
-    if store.unresolved.get(name).is_some_and(|unresolved| unresolved.object.uid == *uid) {
-        store.unresolved.remove(name);
+    if store.unresolved.get(name).is_some_and(|unresolved| unresolved.object.uid == *uid)
+        && let Some(unresolved) = store.unresolved.remove(name)
+    {
+        // What its node lists, nothing explains any more.
+        note_listed_only(store, &unresolved.object.node);
     }
     let Some(indexed) = store.attachments.get(name).cloned() else { return };
     let key = indexed.key;

@@ -192,3 +192,27 @@ fn rule_3_what_left_the_list_of_a_node_object_is_not_listed_there_again_by_the_n
     desk.run(s(60));
     assert!(desk.is_all_gone("v1"), "{}", desk.story());
 }
+
+#[test]
+fn rule_9_what_a_node_lists_is_ours_where_its_volume_attachment_went_before_its_volume_could_be_told() {
+    let mut desk = Desk::new();
+    desk.use_volume("a", "n1", "v1");
+    desk.kill();
+    desk.delete_va("v1", "n1");
+    desk.deliver();
+    // VolumeAttachments are listed first: nothing tells yet which volume this one is of.
+    desk.list(Kind::Attachment);
+    desk.list(Kind::Node);
+    desk.strip_va("v1", "n1");
+    desk.deliver();
+    assert!(desk.va("v1", "n1").is_none());
+    for kind in Kind::ALL.into_iter().filter(|kind| ![Kind::Attachment, Kind::Node].contains(kind)) {
+        desk.list(kind);
+    }
+    desk.lead();
+    desk.take_mutations();
+    desk.run(s(200));
+    desk.assert_never("event ForeignAttachment");
+    desk.assert_count("attach v1", 1);
+    assert!(desk.va("v1", "n1").is_some() && desk.lists("n1", "v1"), "{}", desk.story());
+}
