@@ -297,9 +297,15 @@ impl<'a> Rest<'a> {
         node.zip(name).is_some_and(|(node, name)| node.volumes_in_use.contains(&name))
     }
 
-    /// Whether a person took the VolumeAttachment of an attachment where attachd may make none: nobody leads it out.
+    /// Whether a person took the VolumeAttachment of an attachment where attachd may make none: nobody leads it out. Or
+    /// when no list named the volume any more, and nobody leads since then who saw it go: it is reported (rule 9).
     fn is_robbed(&self, id: &AwsVolumeId, attachment: &Ec2Attachment) -> bool {
-        self.world.rules.is_ordered && self.world.robbed.contains(&(id.clone(), attachment.instance.clone()))
+        let world = self.world;
+        let Some(at) = world.robbed.get(&(id.clone(), attachment.instance.clone())) else { return false };
+        let name = VolumeKey::ebs(id).unique_name();
+        let is_told = world.node_of(&attachment.instance).is_some_and(|node| node.volumes_attached.contains_key(&name));
+        let another_leads = world.terms.values().any(|term| term.since > *at);
+        world.rules.is_ordered || (another_leads && !is_told)
     }
 
     fn attachments_have_objects(&mut self) {

@@ -53,8 +53,8 @@ pub struct World {
     pub mounts: BTreeMap<MountKey, Mount>,
     /// The kernels: volumes of other drivers that are mounted, by machine.
     pub other_mounts: BTreeSet<(VolumeKey, InstanceId)>,
-    /// Volumes and instances whose VolumeAttachment lost its attacher's finalizer to a person.
-    pub robbed: BTreeSet<(AwsVolumeId, InstanceId)>,
+    /// Volumes and instances whose VolumeAttachment lost its attacher's finalizer to a person: when it last did.
+    pub robbed: BTreeMap<(AwsVolumeId, InstanceId), Monotonic>,
     /// Leadership, as the leases were really held.
     pub terms: BTreeMap<Term, TermHeld>,
     /// Since when the process that led in a term has watched everything.

@@ -243,7 +243,7 @@ impl<C: Commander> Driver<C> {
         if before.has_attacher_finalizer() && !after.is_some_and(VolumeAttachment::has_attacher_finalizer) {
             let volume = volume_behind(&self.world, &before).and_then(|volume| volume.aws_volume_id());
             if let (Actor::Person, Some(volume), Some(instance)) = (by, volume, before.instance()) {
-                self.world.robbed.insert((volume, instance));
+                self.world.robbed.insert((volume, instance), self.world.now.monotonic);
             }
             self.world.news.push(News::FinalizerGone { object: Box::new(before), by });
         }

@@ -14,6 +14,28 @@ fn what_is_wanted_and_free_must_be_attached() {
 }
 
 #[test]
+fn what_a_person_took_is_let_pass_only_where_nobody_can_know_whose_it_is() {
+    let without_object = |is_listed: bool, another_leads: bool| {
+        let mut broken = broken(|w| {
+            w.attachments.remove(&name_of(&v1(), &n1()));
+            w.robbed.insert((v1(), i1()), w.now.monotonic);
+            if !is_listed {
+                w.nodes.get_mut(&n1()).unwrap().volumes_attached.clear();
+            }
+            if another_leads {
+                let since = w.now.monotonic + Duration::from_secs(1);
+                w.terms.insert(Term(2), TermHeld { since, ended: None });
+            }
+        });
+        broken.retain(|invariant| *invariant == Invariant::ObjectsExactAtRest);
+        !broken.is_empty()
+    };
+    assert!(!without_object(false, true));
+    assert!(without_object(true, true), "the list tells");
+    assert!(without_object(false, false), "who saw it go leads still");
+}
+
+#[test]
 fn what_cannot_be_attached_need_not_be() {
     type Hindrance = (&'static str, fn(&mut World));
     let hindrances: [Hindrance; 8] = [
