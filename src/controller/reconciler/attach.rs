@@ -448,11 +448,6 @@ pub fn keep_listed(slot: &mut Slot, work: &mut Work<'_>, not_before: Monotonic) 
 pub fn list(slot: &Slot, work: &mut Work<'_>, not_before: Monotonic) {
     let node_uid = slot.recorded_uid().cloned();
     work.wish(Wish::Listed { instance: slot.instance().cloned(), node_uid, not_before, mark: slot.forced });
-    let waits = work.node_object().is_some_and(|node| !node.volumes_in_use.contains(work.name)) && !work.is_listed();
-    if waits && not_before > work.now().monotonic {
-        let node = work.node.clone();
-        work.ctx.timers.arm(crate::controller::timer::TimerKey::Node(node), not_before, "list before in use");
-    }
 }
 
 /// A confirmed attachment that three consistent reads show gone: the status is corrected, and it is attached anew under

@@ -58,6 +58,9 @@ pub fn report(name: &NodeName, ctx: &mut Context) {
         return ctx.timers.arm(TimerKey::Node(name.clone()), until, "node held");
     }
     let Some(node) = &record.object else { return };
+    if let Some(at) = next_listing(node, record, now) {
+        ctx.timers.arm(TimerKey::Node(name.clone()), at, "list before in use");
+    }
     let Some(composition) = compose(node, record, now, &ctx.policy) else { return };
     if let Some(at) = record.last_patch.map(|last| last + TOGETHER_AFTER).filter(|at| now < *at) {
         return ctx.timers.arm(TimerKey::Node(name.clone()), at, "changes of a list go together");
@@ -99,6 +102,18 @@ fn send(name: &NodeName, ctx: &mut Context, composition: Composition) {
         removals: composition.removals,
         made: now,
     });
+}
+
+/// When the next volume is listed that the node does not report in use. Asked at every look: an earlier timer of the node
+/// takes the place of a later one.
+fn next_listing(node: &Node, record: &NodeRecord, now: Monotonic) -> Option<Monotonic> {
+    let waiting = record.wishes.iter().filter_map(|(name, wish)| match wish {
+        Wish::Listed { not_before, .. } if *not_before > now => Some((name, *not_before)),
+        _ => None,
+    });
+    let unlisted =
+        waiting.filter(|(name, _)| !node.volumes_in_use.contains(*name) && !node.volumes_attached.contains_key(*name));
+    unlisted.map(|(_, at)| at).min()
 }
 
 /// The list and the marks that fulfil every wish that can be fulfilled by this Node object; `None` if there is nothing to
