@@ -410,7 +410,9 @@ async fn create_node(client: &Client, machine: &Machine) {
 
 /// Makes claim and PersistentVolume of volume `n`, bound to one another as the volume binder does.
 async fn create_claim(client: &Client, n: usize, volume: &AwsVolumeId, attached: bool) {
-    // As they are when csi-provisioner made them and something was attached already.
+    // As csi-provisioner makes them, but the first, which a person made: it gets zone labels at its first sweep.
+    let by_hand = n == 0 && !attached;
+    // Something was attached already.
     let finalizers: &[String] = if attached { &[DriverName::ebs().attacher_finalizer()] } else { &[] };
     let affinity = json!({"required": {"nodeSelectorTerms": [{"matchExpressions": [
         {"key": "topology.kubernetes.io/zone", "operator": "In", "values": [ZONE]}
@@ -428,7 +430,7 @@ async fn create_claim(client: &Client, n: usize, volume: &AwsVolumeId, attached:
     let persistent_volume = json!({
         "metadata": {"name": persistent_volume_name(n), "finalizers": finalizers},
         "spec": {
-            "nodeAffinity": attached.then_some(affinity),
+            "nodeAffinity": (!by_hand).then_some(affinity),
             "accessModes": ["ReadWriteOnce"], "capacity": size, "storageClassName": "",
             "persistentVolumeReclaimPolicy": "Retain",
             "csi": {"driver": EBS_DRIVER, "volumeHandle": volume.text(), "fsType": "ext4"},
