@@ -175,12 +175,12 @@ impl Run {
     /// Steps until nothing but polls was sent for [`QUIET`]; tells it as a broken invariant if that never comes.
     fn wait_for_quiet(&mut self, watch: &mut impl FnMut(&mut Self)) -> bool {
         let start = self.world().now.monotonic;
-        let (mut sent, mut since) = (self.world().counts.mutations(), start);
+        let (mut sent, mut since) = (self.world().counts.mutations_but_in_vain(), start);
         loop {
             let more = self.step();
             watch(self);
             let now = self.world().now.monotonic;
-            let sent_now = self.world().counts.mutations();
+            let sent_now = self.world().counts.mutations_but_in_vain();
             if sent_now != sent || self.is_waited_for() {
                 (sent, since) = (sent_now, now);
             }

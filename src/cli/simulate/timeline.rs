@@ -118,7 +118,7 @@ impl Timeline {
         let attached = attachments().filter(|a| a.state == AttachmentState::Attached).count();
         let moving = attachments().count() - attached;
         let counts = &world.counts;
-        let since = |kinds: fn(&CallCounts) -> u64| kinds(counts).saturating_sub(kinds(&self.last_counts));
+        let since = |kinds: fn(&CallCounts) -> u64| kinds(counts) - kinds(&self.last_counts);
         writeln!(
             out,
             "{:>10} {:>8} {attached:>9} {moving:>10} {:>11} {:>9} {:>10} {:>11} {:>10}",

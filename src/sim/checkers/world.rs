@@ -271,12 +271,16 @@ impl CallCounts {
         self.of("AttachVolume") + self.of("DetachVolume")
     }
 
-    /// Calls of every kind that changes something, Events excepted, and what full instances were asked in vain.
+    /// Calls of every kind that changes something, Events excepted.
     pub fn mutations(&self) -> u64 {
         let quiet =
             |kind: &str| ["Describe", "Get", "List"].iter().any(|verb| kind.starts_with(verb)) || kind == "CreateEvent";
-        let sent: u64 = self.by_kind.iter().filter(|(kind, _)| !quiet(kind)).map(|(_, count)| count).sum();
-        sent - self.asked_of_full
+        self.by_kind.iter().filter(|(kind, _)| !quiet(kind)).map(|(_, count)| count).sum()
+    }
+
+    /// The same without what full instances were asked in vain: that goes on while somebody waits for a slot.
+    pub fn mutations_but_in_vain(&self) -> u64 {
+        self.mutations() - self.asked_of_full
     }
 
     /// Calls of one kind.
