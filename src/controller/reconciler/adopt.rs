@@ -11,9 +11,8 @@ use super::work::Work;
 use crate::controller::actual::in_flight::DEAD_AFTER;
 use crate::controller::actual::nodes::{Identity, Wish};
 use crate::controller::actual::readings::{Sight, attachment_on};
-use crate::controller::actual::slot::{Origin, Slot, Word, WriteKind};
-use crate::controller::command::{KubernetesCall, Recorded};
-use crate::controller::event::Role;
+use crate::controller::actual::slot::{Origin, Slot, Word};
+use crate::controller::command::Recorded;
 use crate::controller::policy::Rule;
 use crate::controller::reason::BlockedReason;
 use crate::controller::syncer::instances::Readiness;
@@ -117,14 +116,7 @@ pub fn complete(slot: &mut Slot, work: &mut Work<'_>) -> bool {
     if !object.has_attacher_finalizer() {
         finalizers.push(object.driver.attacher_finalizer().into());
     }
-    let call = KubernetesCall::RecordAttachment {
-        name: object.name,
-        uid: object.uid,
-        resource_version: object.resource_version,
-        finalizers,
-        recorded,
-    };
-    work.write(slot, Role::Attacher, WriteKind::Record, call);
+    rename::record(slot, work, VolumeAttachment { finalizers, ..object }, recorded);
     false
 }
 

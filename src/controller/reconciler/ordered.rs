@@ -113,14 +113,7 @@ pub fn record_again(slot: &mut Slot, work: &mut Work<'_>) {
     if !slot.fresh_name {
         return rename::rename_as(slot, work, recorded);
     }
-    let call = KubernetesCall::RecordAttachment {
-        name: object.name,
-        uid: object.uid,
-        resource_version: object.resource_version,
-        finalizers: object.finalizers,
-        recorded,
-    };
-    work.write(slot, Role::Attacher, WriteKind::Record, call);
+    rename::record(slot, work, object, recorded);
 }
 
 /// Advances a VolumeAttachment that is being deleted.

@@ -13,6 +13,7 @@ use crate::controller::context::Operation;
 use crate::controller::event::Role;
 use crate::controller::reason::BlockedReason;
 use crate::controller::syncer::instances::Readiness;
+use crate::model::attachment::VolumeAttachment;
 use crate::model::device::DeviceName;
 use crate::model::ids::{AwsVolumeId, InstanceId, VolumeKey};
 
@@ -33,13 +34,13 @@ pub(super) fn rename_as(slot: &mut Slot, work: &mut Work<'_>, recorded: Recorded
         slot.tried.push(recorded.device.clone());
     }
     let Some(device) = choose_device(slot, work, &recorded.instance, cards) else { return };
-    let call = KubernetesCall::RecordAttachment {
-        name: object.name,
-        uid: object.uid,
-        resource_version: object.resource_version,
-        finalizers: object.finalizers,
-        recorded: Recorded { device, ..recorded },
-    };
+    record(slot, work, object, Recorded { device, ..recorded });
+}
+
+/// Writes what is recorded for the attachment.
+pub(super) fn record(slot: &mut Slot, work: &mut Work<'_>, object: VolumeAttachment, recorded: Recorded) {
+    let VolumeAttachment { name, uid, resource_version, finalizers, .. } = object;
+    let call = KubernetesCall::RecordAttachment { name, uid, resource_version, finalizers, recorded };
     work.write(slot, Role::Attacher, WriteKind::Record, call);
 }
 
@@ -52,7 +53,12 @@ pub(super) fn block_name(slot: &Slot, work: &mut Work<'_>) {
 
 /// The device for the next AttachVolume: the one reserved already, else the next name; with more than one EBS card, also
 /// the card.
-pub fn choose_device(slot: &mut Slot, work: &mut Work<'_>, instance: &InstanceId, cards: u32) -> Option<DeviceName> {
+pub(super) fn choose_device(
+    slot: &mut Slot,
+    work: &mut Work<'_>,
+    instance: &InstanceId,
+    cards: u32,
+) -> Option<DeviceName> {
     let now = work.now().monotonic;
     let id = work.id?;
     unblock_unmounted(work, instance);

@@ -98,9 +98,7 @@ impl Instances {
         {
             return Readiness::NotVisible(at + ASK_AGAIN);
         }
-        if !self.due.has(instance) {
-            self.due.want(instance, now);
-        }
+        self.want(instance, now);
         Readiness::Asked
     }
 
