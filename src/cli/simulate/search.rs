@@ -76,15 +76,13 @@ pub(super) fn seeds(
 /// Runs every placement: of one fault, or (`--pairs`) of each first fault with every second one. The shards and `--from`
 /// count first faults.
 pub(super) fn placed(options: &SimulateOptions, palette: Palette, out: &mut impl Write) -> anyhow::Result<bool> {
+    let are_chosen = options.pairs && !options.every_kind;
     let worlds: Vec<&str> = match &options.world {
         Some(name) => vec![name],
-        None if options.pairs && !options.every_kind => pairs::WORLDS.to_vec(),
+        None if are_chosen => pairs::WORLDS.to_vec(),
         None => SmallWorld::ALL.iter().map(|world| world.name).collect(),
     };
-    let placements = match options.pairs && !options.every_kind {
-        true => Profile::paired_placements,
-        false => Profile::placements,
-    };
+    let placements = if are_chosen { Profile::paired_placements } else { Profile::placements };
     let placements = |specification| {
         anyhow::Ok(Profile::of(specification, &Policy::FULL)?.map(|profile| placements(&profile)).unwrap_or_default())
     };

@@ -56,7 +56,7 @@ use process::Process;
 const EPOCH_MILLIS: i64 = 1_767_225_600_000;
 /// A core that wants to be woken at once is woken this much later: time must pass.
 const SHORTEST_WAKE: Duration = Duration::from_millis(1);
-/// How long nothing but polls, heartbeats and renewals must happen for the world to count as quiet: longer than the
+/// How long nothing but polls and heartbeats must happen for the world to count as quiet: longer than the
 /// kubelet's longest back-off (122 s) and than W (70 s).
 pub const QUIET_FOR: Duration = Duration::from_secs(200);
 
@@ -357,7 +357,7 @@ impl<C: Commander> Driver<C> {
         self.world.now = self.now;
     }
 
-    /// Steps until nothing but polls, heartbeats and renewals has happened for [`QUIET_FOR`]. True if that came about
+    /// Steps until nothing but polls and heartbeats has happened for [`QUIET_FOR`]. True if that came about
     /// within `limit`.
     pub fn run_until_quiet(&mut self, limit: Duration, mut look: impl FnMut(&Self)) -> bool {
         let end = self.now.monotonic + limit;
@@ -373,7 +373,7 @@ impl<C: Commander> Driver<C> {
         }
     }
 
-    /// Whether nothing but polls, heartbeats and renewals has happened for a while, and nothing is planned.
+    /// Whether nothing but polls and heartbeats has happened for a while, and nothing is planned.
     pub fn is_quiet(&self) -> bool {
         let planned = self.queue.values().any(|due| {
             matches!(

@@ -73,8 +73,8 @@ impl Profile {
         Ok(sound.then_some(Self { specification, faults, eventful, decisive, before_call }))
     }
 
-    /// The steps after which this fault is put: for a fault of the next call or its answer, once before each such call; for any other,
-    /// each of those steps.
+    /// The steps after which this fault is put: for a fault of the next call or its answer, once before each such call;
+    /// for any other, each of `others`.
     fn steps_for(&self, fault: &Fault, others: &[u64]) -> Vec<u64> {
         let kinds = match fault {
             Fault::NextCall(target, _) => kinds_of(*target).to_vec(),

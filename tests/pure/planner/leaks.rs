@@ -87,8 +87,7 @@ fn leak_04_one_that_no_list_names_is_told_by_the_record_of_this_process() {
 
 /// v1 is attached to i1, nobody wants it, and neither PersistentVolume nor claim nor any list says so; the process is new.
 fn forgotten_by_all() -> Desk {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.kill();
     desk.remove_pod("a");
     desk.delete_claim("v1");

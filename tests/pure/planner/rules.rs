@@ -88,7 +88,7 @@ fn rule_5_a_volume_attachment_for_a_node_object_that_is_gone_is_replaced_before_
 fn rule_4_a_volume_lost_while_in_use_stays_listed_and_comes_back_under_another_name() {
     let mut desk = Desk::using_v1();
     desk.detach_by_hand("v1", "i1");
-    // Sweeps at rest are not made yet: the next leader reads the volume.
+    // Long before a sweep: the next leader reads the volume.
     desk.run(s(5));
     desk.restart();
     for _ in 0..120 {
@@ -130,7 +130,7 @@ fn rule_5_a_mark_of_an_earlier_boot_does_not_hold_up_what_has_to_be_made_anew() 
     desk.in_use("n1", &["v1"]);
     desk.detach_by_hand("v1", "i1");
     desk.run(s(10));
-    // Sweeps at rest are not made yet: the next leader reads the volume.
+    // Long before a sweep: the next leader reads the volume.
     desk.restart();
     desk.run(s(300));
     assert!(desk.is_attached("v1", "i1"), "{}", desk.story());
@@ -165,8 +165,7 @@ fn rule_16_stale_reads_that_agree_soon_after_a_call_are_no_silent_detach() {
 
 #[test]
 fn rule_3_what_left_the_list_of_a_node_object_is_not_listed_there_again_by_the_next_leader() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     // Another Node object of the same boot: nothing but the mark says that the volume may be mounted there.
     desk.delete_node("n1");
     desk.register("n1", "i1");
@@ -195,8 +194,7 @@ fn rule_3_what_left_the_list_of_a_node_object_is_not_listed_there_again_by_the_n
 
 #[test]
 fn rule_9_what_a_node_lists_is_ours_where_its_volume_attachment_went_before_its_volume_could_be_told() {
-    let mut desk = Desk::new();
-    desk.use_volume("a", "n1", "v1");
+    let mut desk = Desk::using_v1();
     desk.kill();
     desk.delete_va("v1", "n1");
     desk.deliver();

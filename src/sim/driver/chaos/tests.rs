@@ -24,8 +24,8 @@ macro_rules! variants {
 variants! { fault_name, FAULTS, Fault:
     DeleteNode, ReplaceNodeObject, ReplaceInstance, TerminateOldInstances, RestartKubelet, StopKubelet, Partition,
     HealPartition, StallKubelet, SlowUnmount, TerminateInstance, StopInstance, StartInstance, RebootInstance, HangMachine,
-    HideInstance, FlickerInstance, OtherRegion, Ec2Outage, FailPages, NextAnswer, Taint, RemoveTaint, ChangeLeader, RestartController,
-    NextCall, StaleEc2Reads, StallWatch, Relist, DeleteAttachment, StripFinalizers, DeletePersistentVolume, DeleteClaim,
+    HideInstance, FlickerInstance, OtherRegion, Ec2Outage, FailPages, NextAnswer, Taint, RemoveTaint, ChangeLeader,
+    RestartController, NextCall, StaleEc2Reads, StallWatch, Relist, DeleteAttachment, StripFinalizers, DeletePersistentVolume, DeleteClaim,
     RestoreClaim, AnnotateUnmounted, DetachByHand, ForceDetachByHand, CarryByHand, AttachByHand, DeletePod, ForceDeletePod,
     MovePod, ScaleWorkload, Drain, Uncordon, FailPod,
 }
